@@ -1,0 +1,79 @@
+"""Every exception that ddpflow raises: one base class, each also the built-in type that PyTorch users expect."""
+
+__all__ = [
+    "AutogradError",
+    "BackendUnavailable",
+    "CollectiveTimeout",
+    "CommError",
+    "ConfigError",
+    "DdpflowError",
+    "DeviceError",
+    "DtypeError",
+    "IndexRangeError",
+    "LaunchError",
+    "MismatchError",
+    "PeerError",
+    "SerializationError",
+    "ShapeError",
+    "ValueRangeError",
+]
+
+
+class DdpflowError(Exception):
+    """Base class of everything ddpflow raises on purpose."""
+
+
+class ShapeError(DdpflowError, RuntimeError):
+    """Shapes that do not fit together."""
+
+
+class DtypeError(DdpflowError, TypeError):
+    """A dtype that an operation does not take."""
+
+
+class IndexRangeError(DdpflowError, IndexError):
+    """An index, label or dimension outside its range."""
+
+
+class ValueRangeError(DdpflowError, ValueError):
+    """An argument whose value makes no sense."""
+
+
+class DeviceError(DdpflowError, RuntimeError):
+    """A device that is absent, or arrays of different devices in one operation."""
+
+
+class AutogradError(DdpflowError, RuntimeError):
+    """A backward pass that cannot be run: freed graph, changed value, non-scalar root."""
+
+
+class SerializationError(DdpflowError, RuntimeError):
+    """A file that cannot be written or read back safely."""
+
+
+class ConfigError(DdpflowError, ValueError):
+    """Launcher variables or options that are missing or contradict each other."""
+
+
+class LaunchError(DdpflowError, RuntimeError):
+    """A process that could not be started."""
+
+
+class CommError(DdpflowError, RuntimeError):
+    """A collective that cannot be carried out; the base of all communication errors."""
+
+
+class PeerError(CommError):
+    """Another rank failed or left; the text says which, and why."""
+
+
+class CollectiveTimeout(CommError, TimeoutError):
+    """A deadline passed; the text says who arrived and who did not."""
+
+
+class MismatchError(CommError):
+    """Ranks called different collectives, or brought different arrays or models."""
+
+
+class BackendUnavailable(CommError):
+    """A transport that this machine or installation does not have; the text says how to get it."""
