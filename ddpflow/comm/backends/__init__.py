@@ -1,0 +1,1 @@
+"""The transports, one file each; ``ddpflow.comm.registry`` finds them by name."""
