@@ -63,29 +63,31 @@ class GroupSpec:
 class Backend(ABC):
     """A transport: moves contiguous arrays between the ranks of one group, and has no opinions.
 
-    **What the group guarantees.** Arrays are flat (1-d), C-contiguous, aligned, writable where written to, of a dtype that
-    ``signature.is_supported``, possibly empty, and do not overlap each other; ``op`` is defined for the dtype. All ranks count
-    collectives alike (``call.seq``, from 1). The launching methods are called by one thread at a time, in order; the methods
-    of the returned Work from any thread. Roots and peers are *group* ranks (indices in ``spec.ranks``). No launching method
-    is called after ``failure`` was set or after ``abort`` or ``close``.
+    **What the group guarantees.** Arrays are flat (1-d), C-contiguous, aligned, writable where written to, of a dtype
+    that ``signature.is_supported``, possibly empty, and do not overlap each other; ``op`` is defined for the dtype. All
+    ranks count collectives alike (``call.seq``, from 1). The launching methods are called by one thread at a time, in
+    order; the methods of the returned Work from any thread. Roots and peers are *group* ranks (indices in
+    ``spec.ranks``). No launching method is called after ``failure`` was set or after ``abort`` or ``close``.
 
     **What a transport guarantees.**
 
-    - Launching methods do not block for ever: they start the operation, or carry it out, within the call's deadline. A Work
-      launched later never overtakes an earlier one of the same group, and ``progress()`` of one moves on all earlier ones.
+    - Launching methods do not block for ever: they start the operation, or carry it out, within the call's deadline. A
+      Work launched later never overtakes an earlier one of the same group, and ``progress()`` of one moves on all
+      earlier ones.
     - Inputs may be changed once the Work has ended, not before; outputs are valid then. ``all_reduce`` works in place.
     - CPU transports combine elements in rank order with ``reduce.reduce_in_rank_order``, so all ranks get equal bits.
-    - Where the transport can compare ``Signature`` of the ranks (shared memory, threads) it does, on every collective, and
-      raises MismatchError on all ranks. ``count`` is: all_reduce, broadcast, reduce, all_gather and gather: elements of the
-      own input; reduce_scatter and scatter: elements of the own output; all_to_all: -1; barrier: 0 (with dtype code 0).
-    - **Deadline**: ``Work.wait()`` raises CollectiveTimeout (``timeout_error``) when ``call.timeout_s`` seconds, or those given to
-      ``wait``, have passed, naming the ranks that have not arrived.
-    - **Liveness**: every wait calls ``self.spec.watch.check()`` at least every 50 ms (it throttles itself) and looks after its peers by
-      its own means; a peer that is gone, has called ``abort`` or has left the group by ``close`` ends the wait with
-      ``peer_error`` within a second.
+    - Where the transport can compare ``Signature`` of the ranks (shared memory, threads) it does, on every collective,
+      and raises MismatchError on all ranks. ``count`` is: all_reduce, broadcast, reduce, all_gather and gather:
+      elements of the own input; reduce_scatter and scatter: elements of the own output; all_to_all: -1; barrier: 0
+      (with dtype code 0).
+    - **Deadline**: ``Work.wait()`` raises CollectiveTimeout (``timeout_error``) when ``call.timeout_s`` seconds, or
+      those given to ``wait``, have passed, naming the ranks that have not arrived.
+    - **Liveness**: every wait calls ``self.spec.watch.check()`` at least every 50 ms (it throttles itself) and looks
+      after its peers by its own means; a peer that is gone, has called ``abort`` or has left the group by ``close``
+      ends the wait with ``peer_error`` within a second.
     - A wait that takes ``spec.stall_warning_s`` prints one line through ``warn_stall``.
-    - **Failures stay**: the first error goes through ``fail``, which sets ``failure``. Later Works end with that error, and the group
-      refuses further calls by itself.
+    - **Failures stay**: the first error goes through ``fail``, which sets ``failure``. Later Works end with that error,
+      and the group refuses further calls by itself.
 
     All errors name global ranks.
     """
@@ -104,7 +106,8 @@ class Backend(ABC):
         Every rank calls it at the same time, on its main thread where the transport needs that.
 
         Raises:
-            BackendUnavailable: This transport cannot serve this group (ranks on several hosts, missing package); says the remedy.
+            BackendUnavailable: This transport cannot serve this group (ranks on several hosts, missing package); says
+                the remedy.
             CollectiveTimeout: Ranks did not arrive within ``spec.timeout_s``; they are named.
             PeerError: A rank failed meanwhile.
         """
@@ -119,11 +122,11 @@ class Backend(ABC):
 
     @abstractmethod
     def all_gather(self, out: np.ndarray, array: np.ndarray, call: Call) -> Work:
-        """Puts ``array`` of rank r at ``out[r * n : (r + 1) * n]``, n being its length; ``out`` has size * n elements."""
+        """Puts ``array`` (n elements) of rank r at ``out[r * n : (r + 1) * n]``; ``out`` has size * n elements."""
 
     @abstractmethod
     def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
-        """Puts the reduction of ``array[own * n : (own + 1) * n]`` into ``out`` of n elements; ``array`` has size * n."""
+        """Puts the reduction of ``array[own * n : (own + 1) * n]`` into ``out`` (n elements)."""
 
     @abstractmethod
     def send(self, array: np.ndarray, peer: int, message_tag: int, call: Call) -> Work:
@@ -136,7 +139,8 @@ class Backend(ABC):
     def recv(self, array: np.ndarray, peer: int | None, message_tag: int, call: Call) -> Work:
         """Receives into ``array`` from group rank ``peer``, or from whichever sends first for None.
 
-        A message of another length or dtype is a MismatchError on the receiver. ``source_rank()`` of the Work is global.
+        A message of another length or dtype is a MismatchError on the receiver. ``source_rank()`` of the Work is
+        global.
         """
 
     @abstractmethod
@@ -145,11 +149,11 @@ class Backend(ABC):
 
     @abstractmethod
     def abort(self, reason: str) -> None:
-        """Tells the peers that this rank gives the group up, and why; never waits, may be called from any thread, twice."""
+        """Tells the peers that this rank gives the group up, and why; never waits, may be called anywhere, again."""
 
     @abstractmethod
     def close(self, timeout_s: float) -> None:
-        """Leaves the group in good order: lets sent messages arrive for up to ``timeout_s``, posts "left after #n", frees.
+        """Leaves in good order: lets sent messages arrive for up to ``timeout_s``, posts "left after #n", frees memory.
 
         Never raises for what its peers do; may be called twice, and after ``abort``.
         """
@@ -187,7 +191,7 @@ class Backend(ABC):
     def all_to_all(
         self, out: np.ndarray, array: np.ndarray, out_counts: Sequence[int], counts: Sequence[int], call: Call
     ) -> Work:
-        """Sends ``counts[r]`` elements of ``array`` to each rank r and receives ``out_counts[r]`` from it, in rank order."""
+        """Sends ``counts[r]`` elements of ``array`` to each rank r and receives ``out_counts[r]`` from it."""
         own, works, start, out_start = self.spec.group_rank, [], 0, 0
         message_tag = -1 - call.seq
         parts = []
@@ -231,7 +235,7 @@ class Backend(ABC):
     def timeout_error(
         self, call: Call, timeout_s: float, missing: Collection[int], gave_up: Collection[int] = ()
     ) -> CommError:
-        """Returns the recorded CollectiveTimeout; ``missing`` and ``gave_up`` (arrived, then timed out) are group ranks."""
+        """Returns the recorded CollectiveTimeout; ``missing`` and ``gave_up`` (arrived, timed out) are group ranks."""
         ranks = self.spec.ranks
         text = (
             f"got no answer from {rank_list(ranks[r] for r in missing)}" if missing else "was not finished by its peers"

@@ -1,4 +1,4 @@
-"""How a failing rank tells the others why: small records in the run directory, or in the store, that every wait polls."""
+"""How a failing rank tells the others why: small records in the run directory or the store, polled by every wait."""
 
 import contextlib
 import json

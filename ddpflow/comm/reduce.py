@@ -1,6 +1,7 @@
 """The arithmetic of reductions, the same bits on every CPU transport: elements are combined in rank order.
 
-Half types are accumulated in float32 and rounded once; an average is folded into the last step, never a pass of its own.
+Half types are accumulated in float32 and rounded once; an average is folded into the last step, never a pass of its
+own.
 """
 
 import enum
@@ -65,8 +66,8 @@ def check_reducible(dtype: np.dtype[Any], op: ReduceOp) -> None:
 def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: ReduceOp) -> None:
     """Writes the reduction of ``sources`` into ``out``, combining element by element in the order of ``sources``.
 
-    The result of an element depends on nothing but that element's values: not on its place, the array's length or the block
-    size. SUM of bool is "any", PRODUCT of bool is "all", as in NumPy.
+    The result of an element depends on nothing but that element's values: not on its place, the array's length or the
+    block size. SUM of bool is "any", PRODUCT of bool is "all", as in NumPy.
 
     Args:
         sources: One flat contiguous array per rank, in rank order, all of ``out``'s length and dtype.
@@ -78,7 +79,8 @@ def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Red
             np.copyto(out, sources[0])
         return
     ufunc = _UFUNC[op]
-    # A reciprocal is exact for powers of two only: other sizes divide, so that the average of n equal values is that value.
+    # A reciprocal is exact for powers of two only: other sizes divide, so that the average of n equal values is that
+    # value.
     n = len(sources)
     average = op is ReduceOp.AVG
     wide = out.dtype.itemsize == 2 and (out.dtype.kind == "f" or out.dtype.name == "bfloat16")

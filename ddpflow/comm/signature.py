@@ -57,7 +57,7 @@ def supported_names() -> str:
 @cache
 def is_supported(dtype: np.dtype[Any]) -> bool:
     """Whether arrays of ``dtype`` can be communicated (native byte order only)."""
-    return dtype.name in _CODES and dtype.isnative
+    return dtype.name in _CODES and bool(dtype.isnative)
 
 
 @cache
@@ -108,14 +108,14 @@ class Call:
 class Signature(NamedTuple):
     """The part of a call that must be equal on all ranks.
 
-    ``count`` is the number of elements of the array that the kind's docstring in ``Backend`` names, -1 where ranks may differ
-    (all_to_all with uneven splits); ``op`` is -1 and ``root`` is -1 where the kind has none.
+    ``length`` is the number of elements of the array that the kind's docstring in ``Backend`` names, -1 where ranks may
+    differ (all_to_all with uneven splits); ``op`` is -1 and ``root`` is -1 where the kind has none.
     """
 
     kind: int
     seq: int
     dtype: int
-    count: int
+    length: int
     op: int
     root: int
 
@@ -123,7 +123,7 @@ class Signature(NamedTuple):
         """Returns "all_reduce #41 of float32[4], op=SUM"."""
         text = f"{Kind(self.kind).label} #{self.seq}"
         if self.kind != Kind.BARRIER:
-            text += f" of {dtype_from_code(self.dtype).name}[{'' if self.count < 0 else self.count}]"
+            text += f" of {dtype_from_code(self.dtype).name}[{'' if self.length < 0 else self.length}]"
         if self.op >= 0:
             text += f", op={ReduceOp(self.op).name}"
         return text + (f", root={self.root}" if self.root >= 0 else "")

@@ -1,4 +1,4 @@
-"""Key-value stores through which ranks find each other: bytes in, bytes out, a deadline on everything, nothing unpickled."""
+"""Key-value stores through which ranks find each other: bytes in and out, a deadline on everything, no pickles."""
 
 import threading
 import time
@@ -53,7 +53,7 @@ class Store(ABC):
 
     @abstractmethod
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Stores ``desired`` if the value is ``expected`` (b"" also matches an absent key); returns the value afterwards.
+        """Stores ``desired`` if the value is ``expected`` (b"" matches an absent key); returns the value afterwards.
 
         For an absent key with another ``expected``, nothing is stored and ``expected`` is returned, as in PyTorch.
         """

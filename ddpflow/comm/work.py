@@ -123,7 +123,8 @@ class GroupedWork(Work):
 
     def progress(self) -> bool:
         """Moves every operation on."""
-        return all([work.progress() for work in self._works])
+        ended = [work.progress() for work in self._works]  # each one, not just up to the first that has not ended
+        return all(ended)
 
     def exception(self) -> BaseException | None:
         """Returns the first error among the operations."""
