@@ -77,11 +77,12 @@ def dtype_code(dtype: np.dtype[Any]) -> int:
 def dtype_from_code(code: int) -> np.dtype[Any]:
     """Returns the dtype of a code."""
     name = _NAMES[code - 1]
+    scalar: Any = name
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+        scalar = ml_dtypes.bfloat16
+    return np.dtype(scalar)
 
 
 class Call:
