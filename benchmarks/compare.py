@@ -4,10 +4,10 @@
     python benchmarks/compare.py --peer-python PATH            an interpreter that already has PyTorch
     python benchmarks/compare.py --only train --rounds 7 --json figures.json
 
-Every rank has one thread, on both sides. A figure is the median of a run, a ratio is ddpflow's figure over the other's of the
-same round, and the table shows the median of the rounds' ratios with their range: machines are shared and drift, so only figures
-taken side by side say anything. With mpi4py and an mpiexec installed beside this interpreter, all-reduce is also
-compared with MPI.
+Every rank has one thread, on both sides. A figure is the median of a run, a ratio is ddpflow's figure over the other's
+of the same round, and the table shows the median of the rounds' ratios with their range: machines are shared and drift,
+so only figures taken side by side say anything. All-reduces also show their 99th percentile. With mpi4py and an mpiexec
+installed beside this interpreter, all-reduce is also compared with MPI.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import budgets
@@ -40,6 +40,29 @@ class Run:
     options: tuple[str, ...] = ()
     # A program that launches its own ranks is started as it is.
     launches: bool = False
+
+
+# A JSON line as a program printed it, and the lines of one side by name and number of ranks.
+Figure = dict[str, float]
+Figures = dict[tuple[str, int], Figure]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: medians of both sides, the rounds' ratios, and the largest ratio that was promised."""
+
+    name: str
+    world: int
+    beside: str
+    ours_ms: float
+    ours_p99_ms: float
+    beside_ms: float
+    beside_p99_ms: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+    budget: float | None
 
 
 def plan(kinds: list[str], worlds: list[int], seconds: float) -> Iterator[Run]:
@@ -68,7 +91,7 @@ def command(run: Run, side: str, python: str) -> list[str]:
     return [python, "-m", launcher[0], *launcher[1:], "--nproc-per-node", str(run.world), *program]
 
 
-def measure(run: Run, side: str, python: str) -> dict[tuple[str, int], dict[str, float]]:
+def measure(run: Run, side: str, python: str) -> Figures:
     """Runs one side once and returns its figures by name and number of ranks."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     environment = {**os.environ, **threads}
@@ -103,50 +126,61 @@ def peer_python() -> str:
     return str(python)
 
 
-def table(rounds: list[dict[str, dict[tuple[str, int], dict[str, float]]]]) -> list[dict[str, object]]:
-    """Turns the rounds' figures into rows: name, ranks, the other side, both medians, the ratio, its range, the budget."""
-    rows: list[dict[str, object]] = []
-    peers = sorted({side for figures in rounds for side in figures if side != "ddpflow"}, reverse=True)
-    keys = list(dict.fromkeys(key for figures in rounds for key in figures["ddpflow"]))
-    for key in keys:
+def table(rounds: list[dict[str, Figures]]) -> list[Row]:
+    """Pairs the rounds' figures, ours with each peer's and with those of our own that a budget names."""
+    rows = []
+    peers = sorted({side for figures in rounds for side in figures} - {"ddpflow"}, reverse=True)
+    for name, world in dict.fromkeys(key for figures in rounds for key in figures["ddpflow"]):
         for peer in (*peers, "ddpflow"):
-            budget = budgets.find(key, peer)
-            pairs = []
-            for figures in rounds:
-                ours, other = figures["ddpflow"].get(key), figures.get(peer, {}).get(budget.beside)
-                if ours and other and (peer != "ddpflow" or budget.beside != key):
-                    pairs.append((ours["median_ms"], other["median_ms"]))
-            if not pairs:
+            budget = budgets.find((name, world), peer)
+            if peer == "ddpflow" and budget.beside == (name, world):
                 continue
-            ratios = sorted(ours / other for ours, other in pairs)
-            rows.append(
-                {
-                    "name": key[0],
-                    "world": key[1],
-                    "beside": budget.beside[0] if peer == "ddpflow" else peer,
-                    "ours_ms": statistics.median(ours for ours, _ in pairs),
-                    "beside_ms": statistics.median(other for _, other in pairs),
-                    "ratio": statistics.median(ratios),
-                    "low": ratios[0],
-                    "high": ratios[-1],
-                    "rounds": len(ratios),
-                    "budget": budget.ratio,
-                }
-            )
+            pairs = [
+                (figures["ddpflow"][name, world], figures[peer][budget.beside])
+                for figures in rounds
+                if (name, world) in figures["ddpflow"] and budget.beside in figures.get(peer, {})
+            ]
+            if pairs:
+                beside = budget.beside[0] if peer == "ddpflow" else peer
+                rows.append(sum_up(name, world, beside, pairs, budget.ratio))
     return rows
 
 
-def show(rows: list[dict[str, object]]) -> None:
+def sum_up(name: str, world: int, beside: str, pairs: list[tuple[Figure, Figure]], budget: float | None) -> Row:
+    """Makes a row of the rounds' (ours, other) figures."""
+    ratios = sorted(ours["median_ms"] / other["median_ms"] for ours, other in pairs)
+
+    def median(side: int, field: str) -> float:
+        return statistics.median(pair[side][field] for pair in pairs)
+
+    return Row(
+        name=name,
+        world=world,
+        beside=beside,
+        ours_ms=median(0, "median_ms"),
+        ours_p99_ms=median(0, "p99_ms"),
+        beside_ms=median(1, "median_ms"),
+        beside_p99_ms=median(1, "p99_ms"),
+        ratio=statistics.median(ratios),
+        low=ratios[0],
+        high=ratios[-1],
+        rounds=len(ratios),
+        budget=budget,
+    )
+
+
+def show(rows: list[Row]) -> None:
     """Prints the rows as a Markdown table."""
     print("| figure | ranks | ddpflow, ms | beside | its ms | ratio (range of the rounds) | budget | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
-        budget = row["budget"]
-        verdict = "" if budget is None else "within" if row["ratio"] <= budget else "**over**"
-        print(
-            f"| {row['name']} | {row['world']} | {row['ours_ms']:.4g} | {row['beside']} | {row['beside_ms']:.4g} "
-            f"| {row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f}) | {'' if budget is None else budget} | {verdict} |"
-        )
+        ours, other = f"{row.ours_ms:.4g}", f"{row.beside_ms:.4g}"
+        if row.name.startswith("all_reduce"):
+            ours, other = f"{ours} (p99 {row.ours_p99_ms:.3g})", f"{other} (p99 {row.beside_p99_ms:.3g})"
+        spread = f"{row.ratio:.2f} ({row.low:.2f}-{row.high:.2f})"
+        limit = "" if row.budget is None else f"{row.budget:.2f}"
+        verdict = "" if row.budget is None else "within" if row.ratio <= row.budget else "**over**"
+        print(f"| {row.name} | {row.world} | {ours} | {row.beside} | {other} | {spread} | {limit} | {verdict} |")
 
 
 def main() -> None:
@@ -168,7 +202,7 @@ def main() -> None:
     runs = list(plan(kinds, [int(world) for world in arguments.worlds.split(",")], arguments.seconds))
     rounds = []
     for number in range(arguments.rounds):
-        figures: dict[str, dict[tuple[str, int], dict[str, float]]] = defaultdict(dict)
+        figures: dict[str, Figures] = defaultdict(dict)
         for run in runs:
             print(f"round {number + 1} of {arguments.rounds}: {run.program} {' '.join(run.options)}", file=sys.stderr)
             for side, python in pythons.items():
@@ -179,7 +213,7 @@ def main() -> None:
     rows = table(rounds)
     show(rows)
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+        arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
 if __name__ == "__main__":
