@@ -34,7 +34,7 @@ bench: $(VENV)/.mpi
 	$(BIN)/python benchmarks/compare.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) $(ARGS)
 
 chaos: $(READY)
-	$(BIN)/python benchmarks/chaos.py $(ARGS)
+	$(BIN)/python tests/chaos/chaos.py $(ARGS)
 
 ifeq ($(PEER_PYTHON),)
 parity: $(PEER_READY)

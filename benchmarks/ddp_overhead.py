@@ -1,0 +1,69 @@
+"""Times what DistributedDataParallel itself adds to a step, per parameter: 10 to 10,000 of four numbers each.
+
+    python benchmarks/ddp_overhead.py --lib ddpflow
+    python benchmarks/ddp_overhead.py --lib torch
+
+One process and so no communication: steps of the plain model and of the same model wrapped run in turn, and the figure
+is the median difference divided by the number of parameters.
+"""
+
+import argparse
+import time
+from typing import Any
+
+from library import Library, add_arguments, load
+
+COUNTS = (10, 100, 1000, 10000)
+
+
+def build(lib: Library, count: int) -> Any:
+    """Returns a model that adds its parameters to its input, one by one."""
+
+    class Chain(lib.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for number in range(count):
+                self.register_parameter(f"p{number}", lib.nn.Parameter(lib.torch.ones(4)))
+            self.chain = tuple(self.parameters())
+
+        def forward(self, x: Any) -> Any:
+            for parameter in self.chain:
+                x = x + parameter
+            return x
+
+    return Chain()
+
+
+def start_alone(lib: Library) -> None:
+    """Makes a world of one, which ddpflow has without being asked."""
+    if lib.side == "torch":
+        lib.dist.init_process_group(lib.backend, store=lib.dist.HashStore(), rank=0, world_size=1)
+
+
+def main() -> None:
+    """Prints the time that DDP adds per parameter and step, for each number of parameters."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    lib = load(arguments.lib)
+    start_alone(lib)
+    x = lib.torch.ones(4)
+    for count in COUNTS:
+        nets = [build(lib, count), lib.nn.parallel.DistributedDataParallel(build(lib, count))]
+        differences: list[float] = []
+
+        def both(nets: list[Any] = nets, count: int = count, differences: list[float] = differences) -> None:
+            moments = [time.perf_counter()]
+            for net in nets:
+                net.zero_grad()
+                net(x).sum().backward()
+                moments.append(time.perf_counter())
+            plain, wrapped = moments[1] - moments[0], moments[2] - moments[1]
+            differences.append((wrapped - plain) / count)
+
+        lib.timed(both, arguments.seconds)
+        lib.say(f"ddp/bookkeeping/{count}", sorted(differences))
+
+
+if __name__ == "__main__":
+    main()
