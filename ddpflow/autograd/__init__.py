@@ -1,0 +1,1 @@
+"""Automatic differentiation: ops, graph, engine, tensors."""

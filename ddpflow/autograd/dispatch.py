@@ -1,0 +1,311 @@
+"""From a call on tensors to the rule on arrays and back: the hot path of every operation.
+
+`unary` and `binary` are `general` written out for their number of operands: small operations cost what these lines cost.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddpflow.autograd.base import Meta, TensorBase, wrap
+from ddpflow.autograd.mode import grad_mode
+from ddpflow.autograd.node import Node, Select, next_sequence
+from ddpflow.autograd.promotion import common, common_list, operands
+from ddpflow.autograd.saved import OUTPUT, classify, save
+from ddpflow.autograd.views import note_view, refresh
+from ddpflow.device import array_module
+from ddpflow.dtype import as_numpy, get_default_dtype, is_floating
+from ddpflow.errors import DdpflowError, DtypeError, IndexRangeError, ShapeError
+
+if TYPE_CHECKING:
+    from ddpflow.autograd.op import Op
+    from ddpflow.autograd.tensor import Tensor
+
+__all__ = ["binary", "general", "unary"]
+
+_new = object.__new__
+_ndarray = np.ndarray
+
+
+def unary(definition: "Op") -> Callable[..., "Tensor"]:
+    """The caller of a rule with one tensor and no options."""
+    rule, saves = definition.rule, definition.saves
+    to_float = definition.promote == "float"
+
+    def call(input: Any) -> "Tensor":
+        try:
+            x = input.array
+        except AttributeError:
+            raise _not_a_tensor(definition, input) from None
+        if to_float and x.dtype.kind in "iub":
+            x = x.astype(as_numpy(get_default_dtype()))
+        r, vjp = rule(np if x.__class__ is _ndarray else array_module(x), x)
+        if r.__class__ is not _ndarray:
+            r = _repair(r, x)
+        t = _new(TensorBase.cls)
+        t.array = r
+        t._grad = t.meta = None
+        if not input.needs_grad or not grad_mode.enabled:
+            t.needs_grad = False
+            t.node = None
+            return t
+        try:
+            saved = saves[vjp.__code__]
+        except KeyError:
+            saved = classify(definition, vjp, (x,), r)
+        if input.meta is not None and input.meta.view is not None:
+            refresh(input)
+        parent = input.node
+        node = t.node = _new(Node)
+        node.op = definition
+        node.sequence = next_sequence()
+        node.shape = r.shape
+        node.dtype = r.dtype
+        node.edges = (input if parent is None else parent,)
+        node.vjps = (vjp,)
+        node.args = node.kwargs = node.versions = node.output_version = node.hooks = node.retained = node.outputs = None
+        if saved:
+            if saved == OUTPUT:
+                meta = t.meta = Meta()
+                node.output_version = (meta.version, 0)
+                node.args = (None,)
+            else:
+                save(node, t, saved, (input,))
+        t.needs_grad = True
+        return t
+
+    return call
+
+
+def binary(definition: "Op") -> Callable[..., "Tensor"]:
+    """The caller of a rule with two operands, tensors or numbers, and no options."""
+    rule, saves = definition.rule, definition.saves
+    to_float = definition.promote == "float"
+
+    def call(input: Any, other: Any) -> "Tensor":
+        a: Any = input
+        b: Any = other
+        try:
+            x = a.array
+            y = b.array
+            if x.dtype is not y.dtype or to_float:
+                x, y = common(definition, x, y)
+        except AttributeError:
+            a, b, x, y = operands(definition, a, b)
+        try:
+            r, (vjp_a, vjp_b) = rule(
+                np if x.__class__ is _ndarray or y.__class__ is _ndarray else array_module(x), x, y
+            )
+        except ValueError as error:
+            raise _explain(definition, error, (x, y)) from None
+        if r.__class__ is not _ndarray:
+            r = _repair(r, x)
+        t = _new(TensorBase.cls)
+        t.array = r
+        t._grad = t.meta = None
+        grad_a = a is not None and a.needs_grad
+        grad_b = b is not None and b.needs_grad
+        if not (grad_a or grad_b) or not grad_mode.enabled:
+            t.needs_grad = False
+            t.node = None
+            return t
+        saved = 0
+        edge_a = edge_b = None
+        if grad_a:
+            if a.meta is not None and a.meta.view is not None:
+                refresh(a)
+            edge_a = a.node
+            if edge_a is None:
+                edge_a = a
+            try:
+                saved = saves[vjp_a.__code__]
+            except KeyError:
+                saved = classify(definition, vjp_a, (x, y), r)
+        else:
+            vjp_a = None
+        if grad_b:
+            if b.meta is not None and b.meta.view is not None:
+                refresh(b)
+            edge_b = b.node
+            if edge_b is None:
+                edge_b = b
+            try:
+                saved |= saves[vjp_b.__code__]
+            except KeyError:
+                saved |= classify(definition, vjp_b, (x, y), r)
+        else:
+            vjp_b = None
+        node = t.node = _new(Node)
+        node.op = definition
+        node.sequence = next_sequence()
+        node.shape = r.shape
+        node.dtype = r.dtype
+        node.edges = (edge_a, edge_b)
+        node.vjps = (vjp_a, vjp_b)
+        node.kwargs = node.versions = node.output_version = node.hooks = node.retained = node.outputs = None
+        if saved == 3 and a is not None and b is not None and a.meta is None and b.meta is None:
+            node.args = (a, b)
+        elif saved:
+            save(node, t, saved, (x if a is None else a, y if b is None else b))
+        else:
+            node.args = None
+        t.needs_grad = True
+        return t
+
+    return call
+
+
+def general(definition: "Op") -> Callable[..., Any]:
+    """The caller of any rule: tensors first, then options; several outputs; views."""
+    rule, promote = definition.rule, definition.promote
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            args, kwargs = _bind(definition, args, kwargs)
+        arrays: list[Any] = []
+        xp: Any = None
+        wants = False
+        for arg in args:
+            if isinstance(arg, TensorBase):
+                x = arg.array
+                if xp is None:
+                    xp = np if x.__class__ is _ndarray else array_module(x)
+                if arg.needs_grad:
+                    wants = True
+                arrays.append(x)
+            else:
+                arrays.append(arg)
+        if xp is None:
+            raise _not_a_tensor(definition, args[0] if args else None)
+        if promote is not None:
+            arrays = common_list(definition, args, arrays)
+        try:
+            result = rule(xp, *arrays, **kwargs)
+        except (ValueError, TypeError, IndexError) as error:
+            raise _explain(definition, error, arrays) from None
+        if not definition.differentiable:
+            if result.__class__ is tuple:
+                return tuple([wrap(r if r.__class__ is _ndarray else _repair(r, xp)) for r in result])
+            return wrap(result if result.__class__ is _ndarray else _repair(result, xp))
+        out, vjps = result
+        wants = wants and grad_mode.enabled
+        if out.__class__ is tuple:
+            return _several(definition, out, vjps, args, arrays, kwargs, wants)
+        if out.__class__ is not _ndarray:
+            out = _repair(out, xp)
+        t = wrap(out)
+        if wants and is_floating(out.dtype):
+            _record(definition, t, vjps, args, arrays, kwargs, out)
+        if definition.view:
+            note_view(definition, t, args, kwargs)
+        return t
+
+    return call
+
+
+def _record(definition: Any, t: Any, vjps: Any, args: Any, arrays: Any, kwargs: Any, out: Any) -> Node | None:
+    """Make the node of a call and hang it on the result; None when no input takes part."""
+    edges: list[Any] = []
+    for arg in args:
+        if isinstance(arg, TensorBase) and arg.needs_grad:
+            if arg.meta is not None and arg.meta.view is not None:
+                refresh(arg)
+            edges.append(arg if arg.node is None else arg.node)
+        else:
+            edges.append(None)
+    saves = definition.saves
+    saved = 0
+    if vjps.__class__ is tuple:
+        del edges[len(vjps) :]
+        kept: list[Any] = []
+        for edge, vjp in zip(edges, vjps, strict=False):
+            if edge is None or vjp is None:
+                kept.append(None)
+            else:
+                kept.append(vjp)
+                code = vjp.__code__
+                saved |= saves[code] if code in saves else classify(definition, vjp, arrays, out)
+        for i, vjp in enumerate(kept):
+            if vjp is None:
+                edges[i] = None
+        vjps = tuple(kept)
+    else:
+        code = vjps.__code__
+        saved = saves[code] if code in saves else classify(definition, vjps, arrays, out)
+        if definition.tensor_count == 1 and not definition.variadic:
+            vjps = (vjps,)
+            del edges[1:]
+    if all([edge is None for edge in edges]):
+        return None
+    node = Node(
+        definition, out.shape if t is not None else (), out.dtype if t is not None else None, tuple(edges), vjps
+    )
+    if t is not None:
+        t.node = node
+        t.needs_grad = True
+    if saved:
+        save(node, t, saved, args, kwargs)
+    else:
+        node.args = None
+    return node
+
+
+def _several(
+    definition: Any, outs: Any, vjps: Any, args: Any, arrays: Any, kwargs: Any, wants: bool
+) -> tuple[Any, ...]:
+    """Tensors for an operation with several outputs; each floating one gets a `Select` of the common node."""
+    outs = [out if out.__class__ is _ndarray else _repair(out, arrays[0]) for out in outs]
+    tensors = tuple([wrap(out) for out in outs])
+    if wants:
+        node = _record(definition, None, vjps, args, arrays, kwargs, None)
+        if node is not None:
+            node.outputs = [(out.shape, out.dtype) for out in outs]
+            for i, t in enumerate(tensors):
+                if is_floating(t.array.dtype):
+                    t.node = Select(node, i, t.array.shape, t.array.dtype)
+                    t.needs_grad = True
+    if definition.view:
+        for i, t in enumerate(tensors):
+            note_view(definition, t, args, kwargs, i)
+    return tensors
+
+
+def _bind(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Move tensors that came by keyword to their places, so that vjps and arguments line up."""
+    if definition.variadic or not any(isinstance(v, TensorBase) for v in kwargs.values()):
+        return args, kwargs
+    params = definition.params
+    placed = list(args)
+    rest = dict(kwargs)
+    last = max(params.index(name) for name, v in kwargs.items() if isinstance(v, TensorBase) and name in params)
+    for name in params[len(placed) : last + 1]:
+        if name in rest:
+            placed.append(rest.pop(name))
+        else:
+            placed.append(definition.defaults[name])
+    return tuple(placed), rest
+
+
+def _repair(result: Any, like: Any) -> Any:
+    """An array of what NumPy returned as a scalar; CuPy arrays pass."""
+    return result if hasattr(result, "__cuda_array_interface__") else np.asarray(result)
+
+
+def _not_a_tensor(definition: Any, value: Any) -> DtypeError:
+    return DtypeError(
+        f"{definition.name}() takes a tensor, not {type(value).__name__}; make one with ddpflow.tensor(...)"
+    )
+
+
+def _explain(definition: Any, error: Exception, arrays: Any) -> Exception:
+    """PyTorch's exception type, with the operation's name and the operands' shapes, for what NumPy says."""
+    if isinstance(error, DdpflowError):
+        return error
+    shapes = ", ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
+    kind: type[Exception] = ShapeError
+    if isinstance(error, IndexError):
+        kind = IndexRangeError
+    elif isinstance(error, TypeError):
+        kind = DtypeError
+    return kind(f"{definition.name}(): {error} (tensor shapes: {shapes})")

@@ -1,0 +1,118 @@
+"""Where arrays live: devices, the array module of an array, and the doors through which raw arrays pass.
+
+CuPy is looked up among the modules already loaded and imported only when a user asks for a GPU.
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ddpflow.errors import DeviceError
+
+__all__ = ["Device", "array_module", "as_device", "device_of", "mark_modified", "move", "unwrap"]
+
+
+class Device:
+    """A place for tensors: ``Device("cpu")``, ``Device("cuda:1")`` or ``Device("cuda", 1)``.
+
+    Raises:
+        DeviceError: When the type is neither ``cpu`` nor ``cuda``.
+    """
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, type: Any, index: int | None = None) -> None:
+        if isinstance(type, Device):
+            type, index = type.type, type.index if index is None else index
+        elif isinstance(type, int):
+            type, index = "cuda", type
+        elif ":" in type:
+            type, _, text = type.partition(":")
+            if not text.isdigit():
+                raise DeviceError(f"device index {text!r} is not a number; write it like 'cuda:0'")
+            index = int(text)
+        if type not in ("cpu", "cuda"):
+            raise DeviceError(f"device type {type!r} does not exist here; use 'cpu' or 'cuda'")
+        self.type: str = type
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}'" + (")" if self.index is None else f", index={self.index})")
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+_CPU = Device("cpu")
+
+
+def as_device(value: Any) -> Device:
+    """A `Device` from a Device, a string, an index, or None (the CPU)."""
+    if value is None:
+        return _CPU
+    return value if isinstance(value, Device) else Device(value)
+
+
+def array_module(array: Any) -> Any:
+    """The module whose functions take this array: NumPy, or CuPy for CuPy arrays. Never imports CuPy."""
+    if type(array) is np.ndarray:
+        return np
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return cupy
+    return np
+
+
+def device_of(array: Any) -> Device:
+    """The device that holds the array."""
+    if type(array) is np.ndarray or array_module(array) is np:
+        return _CPU
+    return Device("cuda", array.device.id)
+
+
+def move(array: Any, device: Device) -> Any:
+    """The array on the given device: itself when it is there already, else a copy.
+
+    Raises:
+        DeviceError: When the device is a GPU and CuPy is not installed or sees no GPU.
+    """
+    if device_of(array).type == device.type and (device.type == "cpu" or device.index in (None, array.device.id)):
+        return array
+    if device.type == "cpu":
+        return array_module(array).asnumpy(array)
+    cupy = _import_cupy()
+    with cupy.cuda.Device(0 if device.index is None else device.index):
+        return cupy.asarray(array)
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError:
+        raise DeviceError("no CuPy here, so no GPU tensors: pip install 'ddpflow[cuda13]' (or cuda12)") from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"CuPy is installed but CUDA answers: {error}; is there a GPU and a driver?") from None
+    if count == 0:
+        raise DeviceError("CuPy is installed but no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES")
+    return cupy
+
+
+def unwrap(value: Any) -> Any:
+    """The raw array inside a tensor (its attribute ``array``), or the value itself."""
+    return value if type(value) is np.ndarray else getattr(value, "array", value)
+
+
+def mark_modified(value: Any) -> None:
+    """Tell a tensor that its array was written from outside, so that a stale graph is noticed."""
+    bump = getattr(value, "bump_version", None)
+    if bump is not None:
+        bump()
