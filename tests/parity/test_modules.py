@@ -24,7 +24,6 @@ MAX_SAMPLES = 20
 STEPS = 40
 # Options of PyTorch's optimizers that choose an implementation, not a result.
 IMPLEMENTATION = {"foreach", "fused", "differentiable", "capturable"}
-KNOWN_DIFFERENCES: dict[str, str] = {}
 
 
 def ours_of(name: str) -> Any:
@@ -33,12 +32,6 @@ def ours_of(name: str) -> Any:
     for part in name.split("."):
         place = getattr(place, part, None)
     return place
-
-
-def parameter_of(name: str, value: Any) -> Any:
-    """Returns a test parameter, expected to fail where a difference is known."""
-    reason = KNOWN_DIFFERENCES.get(name)
-    return pytest.param(value, id=name, marks=pytest.mark.xfail(reason=reason) if reason else ())
 
 
 def modules() -> list[Any]:
