@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 benchmarks/ddp_memory.py --lib torch
 
 Every rank takes a few steps, without an optimizer, on a model of 64 MB. 1.0 is what the gradients need in any case (and
-what --plain shows, without DistributedDataParallel); a copy of them in buckets makes it 2.0. Memory is the growth of the
-process's proportional set size, so memory shared by two ranks counts half in each.
+what --plain shows, without DistributedDataParallel); a copy of them in buckets makes it 2.0. Memory is the growth of
+the process's proportional set size, so memory shared by two ranks counts half in each.
 """
 
 import argparse
