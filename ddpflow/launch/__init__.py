@@ -1,0 +1,1 @@
+"""Starting the processes of a job: the program ``ddprun``, and ``spawn`` for notebooks and tests."""

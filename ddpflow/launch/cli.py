@@ -1,0 +1,37 @@
+"""The program ddprun."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ddpflow.errors import ConfigError, LaunchError
+from ddpflow.launch.helptext import HELP
+from ddpflow.launch.options import Options, parse
+from ddpflow.launch.supervisor import Supervisor
+from ddpflow.launch.target import check_target
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs ddprun.
+
+    Args:
+        argv: Arguments without the program's name; by default those of this process.
+
+    Returns:
+        The exit code: 0 where every rank ended with 0, 2 where nothing was started, else the root cause's.
+    """
+    try:
+        return _run(parse(sys.argv[1:] if argv is None else argv))
+    except (ConfigError, LaunchError) as error:
+        sys.stderr.write(f"ddprun: {error}\n")
+        return 2
+
+
+def _run(options: Options) -> int:
+    if options.action == "help":
+        sys.stdout.write(HELP)
+        return 0
+    check_target(options.kind, options.target)
+    return Supervisor(options, os.environ).run()
