@@ -117,7 +117,8 @@ def _run(body: Callable[[str], None], target: str, quiet: bool) -> None:
         body(target)
     except SystemExit as error:
         if error.code not in (None, 0) and os.getpid() == pid:
-            # With a text instead of a number, Python prints it and exits with 1.
+            # With a text instead of a number, Python prints it and exits with 1; how it came to that is no news.
+            error.__traceback__, error.__suppress_context__ = None, True
             _publish(None, error.code) if isinstance(error.code, int) else _publish(error, 1)
         raise
     except BaseException as error:

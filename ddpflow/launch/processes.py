@@ -90,5 +90,5 @@ def describe_process(pid: int) -> str:
     """Returns "pid 123 (sleep 60)"."""
     command = ""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        command = file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()
+        command = file.read(100).replace(b"\0", b" ").decode(errors="replace").strip()
     return f"pid {pid} ({command})" if command else f"pid {pid}"

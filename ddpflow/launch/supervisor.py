@@ -118,8 +118,10 @@ class Supervisor:
     def _clean_up(self, gang: Gang, run_id: str) -> Outcome:
         """Collects the last output and ends what ranks have left running."""
         known = {self._guardian.pid, *(rank.pid for rank in gang.ranks)}
-        for left in end_strays(run_id, known, _STRAY_PATIENCE_S, self._loop.run_once):
-            self._say(f"ended what a rank had left running: {left}")
+        patience_s = _STRAY_PATIENCE_S if self._stop_signal is None else _STRAY_PATIENCE_S / 2
+        if left := end_strays(run_id, known, patience_s, self._loop.run_once):
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            self._say(f"ended what ranks had left running: {', '.join(left[:3])}{more}")
         for rank in gang.ranks:
             for stream in rank.streams.values():
                 stream.drain()
