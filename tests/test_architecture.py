@@ -52,7 +52,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "comm.env": ("errors",),
     "comm.failure": ("errors",),
     "comm": (*GROUND, "comm"),
-    "launch": ("errors", "comm.env", "comm.failure", "launch"),
+    "launch": ("errors", "comm.env", "comm.failure", "comm.progress", "comm.wire", "launch"),
     # Gradient rules work on raw arrays: they know no Tensor and no engine.
     "autograd.kernels": (*GROUND, "autograd.kernels"),
     "autograd.ops": (*GROUND, "random", "autograd.op", "autograd.zeros", "autograd.kernels", "autograd.ops"),
