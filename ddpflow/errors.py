@@ -12,9 +12,12 @@ __all__ = [
     "IndexRangeError",
     "LaunchError",
     "MismatchError",
+    "ModuleAttributeError",
+    "ModuleNameError",
     "PeerError",
     "SerializationError",
     "ShapeError",
+    "StateDictError",
     "ValueRangeError",
 ]
 
@@ -45,6 +48,20 @@ class DeviceError(DdpflowError, RuntimeError):
 
 class AutogradError(DdpflowError, RuntimeError):
     """A backward pass that cannot be run: freed graph, changed value, non-scalar root."""
+
+
+class ModuleAttributeError(DdpflowError, AttributeError):
+    """A part of a module that does not exist, or that came before ``Module.__init__()``."""
+
+
+class ModuleNameError(DdpflowError, KeyError):
+    """A name under which a module cannot register a part."""
+
+    __str__ = Exception.__str__  # KeyError would put the text in quotes
+
+
+class StateDictError(DdpflowError, RuntimeError):
+    """A state dict that does not fit the module it is loaded into; the text lists all differences."""
 
 
 class SerializationError(DdpflowError, RuntimeError):

@@ -19,7 +19,7 @@ SOURCE = ROOT / "ddpflow"
 # Names are module names without the leading "ddpflow."; a file belongs to the first pattern that fits.
 FLOORS: list[tuple[str, ...]] = [
     ("errors", "dtype", "device"),
-    ("random", "comm.env", "comm.failure"),
+    ("random", "comm.env", "comm.failure", "comm.progress"),
     ("autograd.mode", "autograd.zeros", "autograd.base", "autograd.node", "autograd.promotion", "autograd.saved"),
     ("autograd.views", "autograd.dispatch", "autograd.higher"),
     ("autograd.engine", "autograd.op", "autograd.printing"),
@@ -37,8 +37,9 @@ FLOORS: list[tuple[str, ...]] = [
     ("comm", "comm.*"),
     ("factories", "serialization"),
     ("nn.parameter",),
+    ("nn.hooks", "nn.placement", "nn.state"),
     ("nn.module",),
-    ("nn.init", "nn.functional", "nn.modules", "nn.modules.*", "nn.utils", "nn.utils.*"),
+    ("nn.init", "nn.functional", "nn.functional.*", "nn.modules", "nn.modules.*", "nn.utils", "nn.utils.*"),
     ("optim", "optim.*", "utils", "utils.*"),
     ("nn.parallel", "nn.parallel.*"),
     ("nn",),

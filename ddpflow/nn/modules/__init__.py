@@ -1,0 +1,1 @@
+"""The layers, one file for each family; users find them in `ddpflow.nn`."""

@@ -1,0 +1,64 @@
+"""Tensors that belong to a module: parameters, which are trained, and buffers, which are not."""
+
+from typing import Any
+
+import numpy as np
+
+from ddpflow.autograd.tensor import Tensor
+from ddpflow.dtype import as_numpy, get_default_dtype
+from ddpflow.errors import DtypeError
+
+__all__ = ["Buffer", "Parameter"]
+
+
+class Parameter(Tensor):
+    """A tensor that a module trains: assigned to a module's attribute, it is found by ``module.parameters()``.
+
+    It shares memory with ``data``, is a leaf, and wants a gradient also when made under ``no_grad``. It may carry
+    attributes of its own.
+
+    Args:
+        data: A tensor; None makes an empty one.
+        requires_grad: Collect a gradient in ``grad``.
+
+    Raises:
+        DtypeError: When ``data`` is not a tensor.
+        AutogradError: When an integer tensor is to require a gradient.
+
+    Example:
+        >>> import ddpflow
+        >>> from ddpflow.nn.parameter import Parameter
+        >>> Parameter(ddpflow.Tensor([1.0, 2.0]))
+        Parameter containing:
+        tensor([1., 2.], requires_grad=True)
+    """
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+        super().__init__(_array_of(data, "Parameter"), requires_grad)
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module's state but is not trained: assigned to an attribute, it becomes a buffer.
+
+    Args:
+        data: A tensor; None makes an empty one.
+        persistent: Whether it is part of the module's ``state_dict``.
+
+    Raises:
+        DtypeError: When ``data`` is not a tensor.
+    """
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        super().__init__(_array_of(data, "Buffer"))
+        self.persistent = persistent
+
+
+def _array_of(data: Any, what: str) -> Any:
+    if data is None:
+        return np.empty(0, as_numpy(get_default_dtype()))
+    if not isinstance(data, Tensor):
+        raise DtypeError(f"{what}() takes a tensor, not {type(data).__name__}; make one with ddpflow.tensor(...)")
+    return data.array
