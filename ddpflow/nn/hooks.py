@@ -180,9 +180,8 @@ class _BackwardHooks:
                 stacklevel=4,
             )
             return output
-        several = isinstance(output, tuple)
-        outputs, _ = _boundary(output if several else (output,), self._see_grad_outputs)
-        return outputs if several else outputs[0]
+        outputs, _ = _boundary(output if isinstance(output, tuple) else (output,), self._see_grad_outputs)
+        return outputs if isinstance(output, tuple) else outputs[0]
 
     def _see_grad_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         for hook in self.pre_hooks:
@@ -210,13 +209,13 @@ class _BackwardHooks:
 
 
 def _checked(changed: Any, grads: tuple[Any, ...], what: str, name: str) -> tuple[Any, ...]:
-    changed = changed if isinstance(changed, tuple) else (changed,)
-    if len(changed) != len(grads):
-        raise AutogradError(f"a {what} returned {len(changed)} values for {len(grads)} in {name}")
-    for g in changed:
+    new: tuple[Any, ...] = changed if isinstance(changed, tuple) else (changed,)
+    if len(new) != len(grads):
+        raise AutogradError(f"a {what} returned {len(new)} values for {len(grads)} in {name}")
+    for g in new:
         if g is not None and not isinstance(g, Tensor):
             raise DtypeError(f"a {what} must return tensors or None, not {type(g).__name__}")
-    return changed
+    return new
 
 
 class _Boundary:

@@ -28,8 +28,6 @@ class IncompatibleKeys(NamedTuple):
             return "<All keys matched successfully>"
         return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
-    __str__ = __repr__
-
 
 class StateDict(OrderedDict[str, Any]):
     """What ``state_dict()`` returns: name to tensor, in the order of registration, and the modules' versions."""
