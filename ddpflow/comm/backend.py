@@ -93,6 +93,12 @@ class Backend(ABC):
     """
 
     name: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+
+    @classmethod
+    def unavailable_reason(cls) -> str | None:
+        """Returns why this machine or installation cannot use the transport, and the remedy; None where it can."""
+        return None
 
     def __init__(self, spec: GroupSpec) -> None:
         self.spec = spec
@@ -157,6 +163,10 @@ class Backend(ABC):
 
         Never raises for what its peers do; may be called twice, and after ``abort``.
         """
+
+    def crash(self) -> None:
+        """Ends the whole job, for runtimes that want it so (``MPI_Abort``); called after a failure was reported."""
+        return
 
     def progress(self) -> None:
         """Moves operations in flight on without blocking; transports that the kernel or a device moves need nothing."""

@@ -82,7 +82,8 @@ def dtype_from_code(code: int) -> np.dtype[Any]:
         import ml_dtypes
 
         scalar = ml_dtypes.bfloat16
-    return np.dtype(scalar)
+    dtype: np.dtype[Any] = np.dtype(scalar)
+    return dtype
 
 
 class Call:

@@ -65,6 +65,7 @@ class TCPStore(Store):
         self._socket: socket.socket | None = None
         self._inbox = bytearray()
         self._closed = False
+        self._grace_s = _SERVER_GRACE_S
         self._pid = os.getpid()
         self._server = self._start_server(listen_fd) if is_master else None
         try:
@@ -214,10 +215,10 @@ class TCPStore(Store):
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 raise CommError("this store was closed" if self._closed else "a store cannot be used after a fork")
-            deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s) + _SERVER_GRACE_S
+            deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s) + self._grace_s
             try:
                 if self._socket is None:
-                    self._connect(min(deadline, time.monotonic() + _SERVER_GRACE_S))
+                    self._connect(min(deadline, time.monotonic() + self._grace_s))
                 self._send(frame, deadline)
                 while (body := wire.take_frame(self._inbox)) is None:
                     self._more(deadline)
@@ -267,9 +268,11 @@ class TCPStore(Store):
         """Returns the number of keys."""
         return int(self._ask([b"num_keys"])[1])
 
-    def clone(self) -> "TCPStore":
+    def clone(self, timeout: float | timedelta | None = None) -> "TCPStore":
         """Returns a client of the same store with a connection of its own, for another thread."""
-        return TCPStore(self.host, self.port, timeout=self.timeout_s, token=self._token)
+        client = TCPStore(self.host, self.port, timeout=seconds(timeout, self.timeout_s), token=self._token)
+        client._grace_s = min(_SERVER_GRACE_S, client.timeout_s)
+        return client
 
     def close(self) -> None:
         """Closes the connection, and the server where this process runs it; may be called twice."""
