@@ -40,9 +40,13 @@ class View:
 
 
 class Meta:
-    """What few tensors have: a shared version, a view's origin, hooks."""
+    """What few tensors have: a shared version, a view's origin, hooks.
 
-    __slots__ = ("hooks", "post_hooks", "retain", "version", "view")
+    ``zero_grad`` tells post-accumulate hooks what this pass brought the leaf: 0 a gradient, 1 a static zero beside the
+    gradient it had, 2 a static zero that became its gradient.
+    """
+
+    __slots__ = ("hooks", "post_hooks", "retain", "version", "view", "zero_grad")
 
     def __init__(self) -> None:
         self.version = Version()
@@ -50,6 +54,7 @@ class Meta:
         self.hooks: dict[int, Any] = {}
         self.post_hooks: dict[int, Any] = {}
         self.retain = False
+        self.zero_grad = 0
 
 
 class RemovableHandle:

@@ -18,24 +18,49 @@ from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.higher import tensor_vjps
 from ddpflow.autograd.mode import set_grad_enabled
 from ddpflow.autograd.node import Node, Select
+from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.autograd.saved import freed
 from ddpflow.autograd.zeros import StaticZeros
 from ddpflow.device import array_module
 from ddpflow.errors import AutogradError, ShapeError
 
-__all__ = ["backward", "current_pass", "grad", "queue_callback"]
+__all__ = ["Pass", "backward", "grad", "outermost_pass", "queue_callback"]
 
 _ndarray = np.ndarray
 
 
-class _Running(threading.local):
-    """The backward passes under way in this thread, innermost last: each is its list of end-of-backward callbacks."""
+class Pass:
+    """One backward pass under way.
+
+    Attributes:
+        callbacks: What runs at its end.
+        on_nested: What runs when another pass starts inside it (in a hook, or in checkpointed code).
+    """
+
+    __slots__ = ("callbacks", "on_nested")
 
     def __init__(self) -> None:
-        self.callbacks: list[list[Callable[[], None]]] = []
+        self.callbacks: list[Callable[[], None]] = []
+        self.on_nested: list[Callable[[], None]] = []
+
+
+class _Running(threading.local):
+    """The passes under way in this thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
 
 
 _running = _Running()
+
+
+def outermost_pass() -> Pass | None:
+    """The outermost backward pass under way in this thread; None outside of one.
+
+    A pass that ends in an exception runs no end-of-backward callbacks: whoever keeps state for a pass tells it from stale
+    state by this object.
+    """
+    return _running.passes[0] if _running.passes else None
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
@@ -44,18 +69,9 @@ def queue_callback(callback: Callable[[], None]) -> None:
     Raises:
         AutogradError: When none is.
     """
-    if not _running.callbacks:
+    if not _running.passes:
         raise AutogradError("no backward pass is under way in this thread, so there is no end of one to wait for")
-    _running.callbacks[-1].append(callback)
-
-
-def current_pass() -> object | None:
-    """An object that identifies the backward pass under way in this thread (the innermost one); None outside of one.
-
-    A pass that ended in an exception runs no end-of-backward callbacks: state that belongs to a pass is told from stale
-    state by this.
-    """
-    return _running.callbacks[-1] if _running.callbacks else None
+    _running.passes[-1].callbacks.append(callback)
 
 
 def backward(
@@ -180,15 +196,20 @@ def _run(
     if inputs is not None:
         captured = {tensor if tensor.node is None else tensor.node: None for tensor in inputs}
         allowed = _leading_to(captured, starts)
-    callbacks: list[Callable[[], None]] = []
-    _running.callbacks.append(callbacks)
+    if _running.passes:
+        for listener in list(_running.passes[0].on_nested):
+            listener()
+    this = Pass()
+    _running.passes.append(this)
+    before = silence(QUIET)
     try:
         with set_grad_enabled(create_graph):
             _walk(starts, seeds, retain, create_graph, captured, allowed, accumulate)
-            while callbacks:
-                callbacks.pop(0)()
+            while this.callbacks:
+                this.callbacks.pop(0)()
     finally:
-        _running.callbacks.pop()
+        restore(before)
+        _running.passes.pop()
     return list(captured.values()) if inputs is None else [captured[t if t.node is None else t.node] for t in inputs]
 
 
@@ -405,6 +426,7 @@ def _finish_leaf(leaf: Any, g: Any, captured: dict[Any, Any], accumulate: bool, 
     if not accumulate or not (leaf in captured or not captured):
         return
     held = leaf._grad
+    is_zero = g.__class__ is StaticZeros
     if create_graph:
         g = _fit_tensor(g, leaf.array)
         leaf._grad = g if held is None else held + g
@@ -418,6 +440,7 @@ def _finish_leaf(leaf: Any, g: Any, captured: dict[Any, Any], accumulate: bool, 
         held.array += g
         held.bump_version()
     if meta is not None and meta.post_hooks:
+        meta.zero_grad = (1 if held is not None else 2) if is_zero else 0
         for hook in list(meta.post_hooks.values()):
             hook(leaf)
 

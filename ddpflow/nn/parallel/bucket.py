@@ -1,0 +1,124 @@
+"""Gradient buckets: which parameters share one, and the flat array in communication memory that is their gradients."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ddpflow.autograd.base import wrap
+from ddpflow.errors import ValueRangeError
+
+__all__ = ["Bucket", "default_cap", "plan_buckets"]
+
+ALIGNMENT = 64  # bytes: a gradient starts on a cache line, and on what vector instructions and GPUs like
+
+
+def plan_buckets(
+    sizes: Sequence[int], cap: float, first_cap: float | None = None, kinds: Sequence[Hashable] | None = None
+) -> list[list[int]]:
+    """Share parameters out among buckets: in reverse order of registration, which is nearly the order of backward.
+
+    A bucket is closed before the parameter that would make it larger than the cap; a larger parameter has its own.
+
+    Args:
+        sizes: Bytes of each parameter.
+        cap: Most bytes in a bucket.
+        first_cap: Another cap for the first bucket of each kind, the one that is ready first.
+        kinds: For each parameter what must not mix with others in one bucket (dtype, device).
+
+    Returns:
+        For each bucket the indices of its parameters, in the order in which the buckets are launched.
+
+    Raises:
+        ValueRangeError: When a cap is not positive.
+
+    Example:
+        >>> plan_buckets([4, 4, 4, 4], cap=8)
+        [[3, 2], [1, 0]]
+    """
+    for name, value in (("cap", cap), ("first_cap", first_cap)):
+        if value is not None and not value > 0:
+            raise ValueRangeError(f"the {name} of a gradient bucket must be positive, not {value}")
+    plan: list[list[int]] = []
+    open_of: dict[Hashable, list[int]] = {}
+    filled: dict[Hashable, int] = {}
+    closed: dict[Hashable, int] = {}
+    for i in reversed(range(len(sizes))):
+        kind = None if kinds is None else kinds[i]
+        limit = first_cap if first_cap is not None and not closed.get(kind) else cap
+        if kind in open_of and filled[kind] + sizes[i] > limit:
+            del open_of[kind]
+            closed[kind] = closed.get(kind, 0) + 1
+        if kind not in open_of:
+            open_of[kind] = []
+            filled[kind] = 0
+            plan.append(open_of[kind])
+        open_of[kind].append(i)
+        filled[kind] += sizes[i]
+    # A bucket is ready when its last parameter is: launch in that order, whatever bucket was opened first.
+    return sorted(plan, key=lambda indices: -min(indices))
+
+
+def default_cap(total: int) -> int:
+    """The cap when none is given: equal buckets, few enough that their fixed cost does not count.
+
+    Args:
+        total: Bytes of all gradients.
+    """
+    smallest, most = 1 << 20, 8
+    count = max(1, min(most, total // smallest))
+    return -(-total // count)
+
+
+class Bucket:
+    """A flat array in communication memory, and one view of it for each of its parameters.
+
+    Attributes:
+        index: Its place in the launch order.
+        indices: Its parameters, by their number among all parameters of the reducer.
+        flat: The array; between the views there may be a few elements of padding, which stay zero.
+        views: For each parameter its part of the array, in the parameter's shape: its gradient.
+        tag: Number and parameter names, for errors.
+    """
+
+    def __init__(
+        self, index: int, indices: Sequence[int], names: Sequence[str], arrays: Sequence[Any], group: Any
+    ) -> None:
+        self.index = index
+        self.indices = list(indices)
+        self.names = list(names)
+        dtype = arrays[0].dtype
+        step = max(1, ALIGNMENT // dtype.itemsize)
+        self.offsets: list[int] = []
+        end = 0
+        for array in arrays:
+            self.offsets.append(end)
+            end += -(-array.size // step) * step
+        self.flat = group.empty(end, dtype)
+        self.flat[...] = 0
+        self.views = [
+            self.flat[start : start + a.size].reshape(a.shape) for start, a in zip(self.offsets, arrays, strict=True)
+        ]
+        self.grads = [wrap(view) for view in self.views]
+        shown = ", ".join(self.names[:4]) + (f", ... {len(self.names) - 4} more" if len(self.names) > 4 else "")
+        self.tag = f"bucket {index}: {shown}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(self.flat.nbytes)
+
+    def take(self, slot: int, param: Any) -> None:
+        """Make the parameter's gradient the bucket's view: copy what lies elsewhere (after ``zero_grad`` or an assignment)."""
+        view = self.views[slot]
+        grad = param._grad
+        if grad is None:
+            view[...] = 0
+        elif grad.array is not view:
+            np.copyto(view, grad.array) if type(view) is np.ndarray else view.__setitem__(..., grad.array)
+        else:
+            return
+        param._grad = self.grads[slot]
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.tag}; {self.nbytes} bytes)"

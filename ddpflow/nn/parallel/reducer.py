@@ -1,0 +1,215 @@
+"""The state machine of data-parallel gradients: "gradient ready" events in, in-order bucket launches out.
+
+One *round* is one outermost backward pass. Parameters report through their post-accumulate hooks; a bucket whose
+parameters have all reported is launched once its predecessor was. The end of the pass fills in what did not report,
+launches the rest and waits. Slots and launch order are fixed by the order of registration, never by arrival, so all
+ranks launch the same collectives in the same order.
+
+All state belongs to the round, and the round is told by the engine's pass: a backward that ended in an exception leaves
+nothing behind that the next one would trip over.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ddpflow.autograd.engine import Pass, outermost_pass
+from ddpflow.comm.reduce import ReduceOp
+from ddpflow.comm.work import Work
+from ddpflow.errors import AutogradError
+from ddpflow.nn.parallel.bucket import Bucket
+
+__all__ = ["Reducer"]
+
+
+class Reducer:
+    """Keeps the gradients of some parameters averaged over a group.
+
+    Args:
+        params: The parameters that require grad, in order of registration.
+        names: Their names.
+        plan: What `plan_buckets` made of them.
+        group: The process group.
+        hook: What to do with a full bucket: ``(group, bucket) -> Work``.
+        unused: What becomes of parameters that a backward did not reach: ``"zero"`` averages zeros in, ``"none"`` leaves
+            ``grad`` None where no rank reached them, ``"error"`` raises.
+        static_graph: Count in the first round how often each parameter reports (more than once when checkpointed code
+            is run backward inside backward), and wait for as many reports from then on.
+
+    Attributes:
+        sync: False while gradients are to stay local; read when a gradient is ready.
+        idle: The parameters that the last round did not reach.
+        rounds: How many rounds were reduced.
+        on_finish: Called after each round that was reduced.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Any],
+        names: Sequence[str],
+        plan: Sequence[Sequence[int]],
+        group: Any,
+        hook: Callable[[Any, Bucket], Work],
+        unused: str = "zero",
+        static_graph: bool = False,
+    ) -> None:
+        self.params = list(params)
+        self.names = list(names)
+        self.group = group
+        self.hook = hook
+        self.unused = unused
+        self.static_graph = static_graph
+        self.sync = True
+        self.idle: list[int] = []
+        self.rounds = 0
+        self.on_finish: list[Callable[[], None]] = []
+        self.buckets = [
+            Bucket(k, indices, [names[i] for i in indices], [params[i].array for i in indices], group)
+            for k, indices in enumerate(plan)
+        ]
+        self._place = {i: (bucket, slot) for bucket in self.buckets for slot, i in enumerate(bucket.indices)}
+        self._expected = [1] * len(params)
+        self._local: set[int] = set()  # reached while sync was off, since the last round
+        self._warned = False
+        self._works: list[Work] = []
+        self._pass: Pass | None = None
+        self._handles = [p.register_post_accumulate_grad_hook(self._reporter(i)) for i, p in enumerate(params)]
+
+    def detach(self) -> None:
+        """Take the hooks off the parameters; their gradients stay."""
+        for handle in self._handles:
+            handle.remove()
+
+    def flush(self) -> None:
+        """Average the gradients as they are, outside of backward."""
+        self._begin(None)
+        self._local.update(i for i, p in enumerate(self.params) if p._grad is not None)
+        self._launch_rest()
+        self._wait()
+
+    # --- the round ----------------------------------------------------------------------------------------------------
+
+    def _reporter(self, index: int) -> Callable[[Any], None]:
+        """The hook of one parameter: its gradient is final for this pass."""
+        bucket, slot = self._place[index]
+        place = bucket.index
+
+        def report(param: Any) -> None:
+            if not self.sync:
+                self._local.add(index)
+                return
+            current = outermost_pass()
+            if self._pass is not current:
+                self._begin(current)
+            zero = param.meta.zero_grad
+            if zero == 2:
+                self._blank.add(index)
+            if not zero:
+                self._reached[index] = True
+            bucket.take(slot, param)
+            self._reports[index] += 1
+            if self._reports[index] == self._expected[index]:
+                self._missing[place] -= 1
+                if not self._missing[place] and place == len(self._works) and not self._held:
+                    self._launch()
+            if self._works:
+                self._works[-1].progress()
+
+        return report
+
+    def _begin(self, current: Pass | None) -> None:
+        """The first report of a round."""
+        count = len(self.params)
+        self._pass = current
+        self._reports = [0] * count
+        self._reached = [False] * count
+        self._blank: set[int] = set()  # whose gradient was None before zeros took its place
+        self._missing = [len(bucket.indices) for bucket in self.buckets]
+        self._works = []
+        self._held = self.static_graph and not self.rounds
+        if current is not None:
+            current.callbacks.append(self._finish)
+            current.on_nested.append(self._settle)
+
+    def _launch(self) -> None:
+        """Launch buckets in order, as long as the next one is full."""
+        while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
+            self._works.append(self.hook(self.group, self.buckets[len(self._works)]))
+
+    def _settle(self) -> None:
+        """A backward starts inside this one, and may add to gradients that are under way: land those, launch no more.
+
+        With a static graph it is known how many reports to wait for, so nothing under way can be added to.
+        """
+        if self.static_graph and self.rounds:
+            return
+        self._held = True
+        for work in self._works:
+            work.wait()
+
+    def _finish(self) -> None:
+        """The end of the backward pass: launch what is left. Waiting comes after every other reducer has launched too."""
+        if self._pass is not outermost_pass():
+            return
+        self._launch_rest()
+        self._pass.callbacks.append(self._wait)  # type: ignore[union-attr]
+
+    def _launch_rest(self) -> None:
+        for i in self._local:
+            self._reached[i] = True
+        self._local.clear()
+        self.idle = [i for i, reached in enumerate(self._reached) if not reached]
+        if self.idle and self.unused == "error":
+            raise AutogradError(
+                self._idle_text() + ": use them in the loss, freeze them with requires_grad_(False), or choose unused='zero'"
+            )
+        self._early = len(self._works)
+        for i, reports in enumerate(self._reports):
+            if not reports:
+                bucket, slot = self._place[i]
+                if self.params[i]._grad is None:
+                    self._blank.add(i)
+                bucket.take(slot, self.params[i])
+        self._missing = [0] * len(self.buckets)
+        self._launch()
+
+    def _wait(self) -> None:
+        """Wait for all buckets, then settle what unused parameters are left with."""
+        for work in self._works:
+            work.wait()
+        late = {self._place[i][0].index for i, n in enumerate(self._reports) if n > self._expected[i]}
+        for k in sorted(late):
+            if k < self._early:
+                # It went out before all of its gradient was there. Averaging again is right: what is equal on all ranks
+                # stays as it is.
+                self.hook(self.group, self.buckets[k]).wait()
+        if self.unused == "none":
+            self._restore_unused()
+        elif self.idle and not self._warned:
+            self._warned = True
+            warnings.warn(
+                self._idle_text() + "; zeros are averaged in for them (unused='none' leaves their grad None)", stacklevel=2
+            )
+        if self.static_graph and not self.rounds:
+            self._expected = [max(1, n) for n in self._reports]
+        self._works = []
+        self._pass = None
+        self.rounds += 1
+        for callback in self.on_finish:
+            callback()
+
+    def _restore_unused(self) -> None:
+        """Give back the None to parameters that no rank reached; all ranks learn it from one small all-reduce."""
+        used = np.array(self._reached, np.uint8)
+        self.group.all_reduce(used, ReduceOp.MAX, tag="which parameters were used")
+        for i in self._blank:
+            if not used[i]:
+                self.params[i]._grad = None
+
+    def _idle_text(self) -> str:
+        names = [self.names[i] for i in self.idle]
+        shown = ", ".join(names[:8]) + (f", ... {len(names) - 8} more" if len(names) > 8 else "")
+        rank = self.group.ranks[self.group.rank()]
+        return f"rank {rank}: {shown} ({len(names)} of {len(self.names)} parameters) received no gradient in this backward"
