@@ -6,11 +6,13 @@ nothing is ever reset and no lock is needed:
     header   STATE, COMPLETED (collectives finished), POSTED / REDUCED / CONSUMED (chunks of staged transfers),
              then a text: why this rank failed
     slots    a ring; the slot of collective s holds its fingerprint and how far this rank has come with it
+    mail     for each peer: what was sent to it and read from it
     inline   a small buffer per slot, for messages that fit
     staging  chunks through which large arrays outside of registered memory pass
-    mailbox  per sender a ring of chunks for send and receive
+    boxes    for each peer a ring of chunks, the messages sent to it
 
-The file is sparse: a rank reserves its header, slots and inline buffers when it joins, staging and mailboxes on first use.
+Behind the areas, in the same file, lies each rank's arena of registered memory (`shm_arena.py`). The file is sparse: a
+rank reserves everything up to its inline buffers when it joins, and the rest when it first uses it.
 
 **Memory order.** A word is one aligned 8-byte item of a `memoryview` cast to "q": CPython copies it with a fixed-size
 `memcpy`, which compilers turn into a single load or store, so it cannot tear. Data must be visible before the word that
@@ -22,16 +24,15 @@ called before each announcing store and after each successful wait. See `memory_
 
 import ctypes
 import json
-import mmap
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ddpflow.comm.backends.shm_segment import Segment, page_align
+from ddpflow.comm.backends.shm_segment import HUGE_BYTES, SharedFile, page_align
 from ddpflow.errors import BackendUnavailable
 
-__all__ = ["ControlLayout", "Failure", "memory_fence", "read_failure", "write_failure"]
+__all__ = ["Control", "ControlLayout", "Failure", "memory_fence"]
 
 # Words of the header, each on a cache line pair of its own where peers poll it.
 STATE, FAILED_AT, TEXT_LENGTH = 0, 1, 2
@@ -44,11 +45,13 @@ JOINING, ALIVE, LEFT, FAILED = 0, 1, 2, 3
 SLOT_WORDS = 16
 ARRIVED, SIGNATURE, COUNT, PLACE, STEPS, READY, DONE, STATUS = range(8)
 
-# Words of a mailbox: chunks written by the sender, chunks read by the receiver, and the message's header.
-MAIL_WRITTEN, MAIL_READ, MAIL_HEADER = 0, 16, 32
-_MAIL_WORDS = 64
+# Words about one peer: chunks sent to it, chunks read from it, elements for it in the all_to_all under way, and the
+# headers of the chunks sent.
+MAIL_SENT, MAIL_READ, MAIL_COUNT, MAIL_HEADERS = 0, 16, 24, 32
+MAIL_CHUNKS, MAIL_HEADER_WORDS = 4, 8
+_MAIL_WORDS = MAIL_HEADERS + MAIL_CHUNKS * MAIL_HEADER_WORDS
 
-_TEXT_BYTES = 3072
+_TEXT_BYTES = 4096
 _X86 = {"x86_64", "amd64", "i386", "i486", "i586", "i686", "x86"}
 _SYS_MEMBARRIER = {"aarch64": 283, "arm64": 283, "riscv64": 283, "loongarch64": 283, "ppc64le": 365, "s390x": 356}
 _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
@@ -59,8 +62,9 @@ def memory_fence(machine: str | None = None) -> Callable[[], Any] | None:
     """Returns a full memory barrier for this CPU, or None where its own ordering (x86) is enough.
 
     A mutex is not one (what surrounds a lock-unlock pair may still move into it), and Python has none. Taken, in this
-    order: C11's `atomic_thread_fence` from libatomic, a few nanoseconds plus the call; the `membarrier` system call with
-    MEMBARRIER_CMD_GLOBAL_EXPEDITED, whose contract is that all registered processes, the caller included, pass a barrier.
+    order: C11's `atomic_thread_fence` from libatomic, a few nanoseconds plus the call; the `membarrier` system call
+    with MEMBARRIER_CMD_GLOBAL_EXPEDITED, whose contract is that all registered processes, the caller included, pass a
+    barrier.
 
     Args:
         machine: name of the architecture as `platform.machine()` gives it, which is the default.
@@ -84,7 +88,7 @@ def memory_fence(machine: str | None = None) -> Callable[[], Any] | None:
         if system_call(number, _REGISTER_GLOBAL_EXPEDITED, 0) == 0:
             return lambda: system_call(number, _GLOBAL_EXPEDITED, 0)
     raise BackendUnavailable(
-        f"the shm backend needs a memory barrier on {machine}: install libatomic (libatomic1), or use Linux 4.16 or later"
+        f"backend 'shm' needs a memory barrier on {machine}: install libatomic (libatomic1), or use Linux 4.16 or later"
     )
 
 
@@ -98,7 +102,8 @@ class ControlLayout:
         inline_bytes: capacity of a slot's own buffer, a multiple of 64.
         chunk_bytes: size of a staging chunk, a multiple of the page size.
         n_chunks: staging chunks of each rank.
-        mail_bytes: size of a mailbox chunk; a mailbox has two.
+        mail_bytes: size of a message chunk; a box has MAIL_CHUNKS of them.
+        arena_bytes: most registered memory that a rank can have in this group; address space of the file only.
     """
 
     size: int
@@ -106,7 +111,8 @@ class ControlLayout:
     inline_bytes: int = 8192
     chunk_bytes: int = 256 << 10
     n_chunks: int = 4
-    mail_bytes: int = 32 << 10
+    mail_bytes: int = 64 << 10
+    arena_bytes: int = 1 << 38
 
     @property
     def slots_at(self) -> int:
@@ -114,9 +120,14 @@ class ControlLayout:
         return _HEADER_WORDS * 8 + _TEXT_BYTES
 
     @property
+    def mail_at(self) -> int:
+        """Offset of the words about peers in a rank's area."""
+        return self.slots_at + self.ring * SLOT_WORDS * 8
+
+    @property
     def inline_at(self) -> int:
         """Offset of the inline buffers in a rank's area."""
-        return page_align(self.slots_at + self.ring * SLOT_WORDS * 8)
+        return page_align(self.mail_at + self.size * _MAIL_WORDS * 8)
 
     @property
     def staging_at(self) -> int:
@@ -124,24 +135,33 @@ class ControlLayout:
         return self.inline_at + page_align(self.ring * self.inline_bytes)
 
     @property
-    def mail_at(self) -> int:
-        """Offset of the mailboxes, one for each receiver, in the sender's area."""
+    def boxes_at(self) -> int:
+        """Offset of the boxes, one for each receiver, in the sender's area."""
         return self.staging_at + self.n_chunks * self.chunk_bytes
 
     @property
-    def mailbox_bytes(self) -> int:
-        """Size of one mailbox: a page of words and two chunks."""
-        return mmap.PAGESIZE + page_align(2 * self.mail_bytes)
+    def box_bytes(self) -> int:
+        """Size of one box."""
+        return page_align(MAIL_CHUNKS * self.mail_bytes)
 
     @property
     def area_bytes(self) -> int:
         """Size of a rank's area."""
-        return self.mail_at + self.size * self.mailbox_bytes
+        return self.boxes_at + self.size * self.box_bytes
+
+    @property
+    def control_bytes(self) -> int:
+        """Size of all areas: what every rank maps; a multiple of the size of large pages."""
+        return -(-self.size * self.area_bytes // HUGE_BYTES) * HUGE_BYTES
 
     @property
     def total_bytes(self) -> int:
-        """Size of the segment."""
-        return self.size * self.area_bytes
+        """Size of the file."""
+        return self.control_bytes + self.size * self.arena_bytes
+
+    def arena(self, rank: int) -> int:
+        """Returns the offset of a rank's arena in the file."""
+        return self.control_bytes + rank * self.arena_bytes
 
     def header(self, rank: int) -> int:
         """Returns the index of a rank's first header word."""
@@ -151,9 +171,13 @@ class ControlLayout:
         """Returns the index of the first word of a rank's slots."""
         return (rank * self.area_bytes + self.slots_at) // 8
 
-    def mailbox(self, sender: int, receiver: int) -> int:
-        """Returns the offset in bytes of the mailbox from one rank to another."""
-        return sender * self.area_bytes + self.mail_at + receiver * self.mailbox_bytes
+    def mail(self, rank: int, peer: int) -> int:
+        """Returns the index of the first of a rank's words about a peer."""
+        return (rank * self.area_bytes + self.mail_at) // 8 + peer * _MAIL_WORDS
+
+    def box(self, sender: int, receiver: int) -> int:
+        """Returns the offset in bytes of the box from one rank to another."""
+        return sender * self.area_bytes + self.boxes_at + receiver * self.box_bytes
 
 
 @dataclass(frozen=True)
@@ -161,7 +185,7 @@ class Failure:
     """Why a rank gave its group up.
 
     Attributes:
-        kind: "exception" (its own fault), "peer", "timeout", "mismatch" or "error".
+        kind: "exception" (its own fault), "mismatch", "peer", "timeout", or "error" for an unreadable one.
         text: the message, whole.
         ranks: the global ranks at fault, where that is known.
     """
@@ -171,30 +195,74 @@ class Failure:
     ranks: tuple[int, ...] = ()
 
 
-def write_failure(
-    segment: Segment, words: memoryview, layout: ControlLayout, rank: int, at: int, failure: Failure
-) -> None:
-    """Publishes a failure in the rank's own area; the first one stands."""
-    header = layout.header(rank)
-    if words[header + STATE] == FAILED:
-        return
-    text = failure.text.encode()[: _TEXT_BYTES - 1024].decode(errors="ignore")
-    data = json.dumps({"kind": failure.kind, "text": text, "ranks": failure.ranks[:64]}, ensure_ascii=False).encode()
-    if len(data) > _TEXT_BYTES:  # a text full of characters that JSON escapes
-        data = json.dumps({"kind": failure.kind, "text": text[:400], "ranks": failure.ranks[:64]}).encode()
-    start = (header + _HEADER_WORDS) * 8
-    segment.bytes[start : start + len(data)] = memoryview(data)
-    words[header + TEXT_LENGTH] = len(data)
-    words[header + FAILED_AT] = at
+class Control:
+    """One rank's handle on the control segment.
+
+    Attributes:
+        file: the group's shared file.
+        bytes: the control part of the file, mapped.
+        words: the same as 8-byte words.
+        layout: where what lies.
+        index: own place in the group, 0 to size - 1.
+        fence: full memory barrier, or None where the CPU needs none.
+    """
+
+    __slots__ = ("bytes", "fence", "file", "index", "layout", "words")
+
+    def __init__(self, file: SharedFile, layout: ControlLayout, index: int) -> None:
+        self.file, self.layout, self.index = file, layout, index
+        self.fence = memory_fence()
+        mapping = file.map(0, layout.control_bytes)
+        self.bytes, self.words = mapping.bytes, mapping.words()
+        start = index * layout.area_bytes
+        file.reserve(start, start + layout.staging_at)
+
+    def announce(self, word: int, value: int) -> None:
+        """Stores a word after everything that was written before."""
+        if self.fence is not None:
+            self.fence()
+        self.words[word] = value
+
+    def state(self, rank: int) -> int:
+        """Returns the STATE of a rank."""
+        state: int = self.words[self.layout.header(rank) + STATE]
+        return state
+
+    def set_state(self, state: int, at: int = 0) -> None:
+        """Sets the own STATE, and the collective at which it was reached."""
+        header = self.layout.header(self.index)
+        self.words[header + FAILED_AT] = at
+        self.announce(header + STATE, state)
+
+    def state_at(self, rank: int) -> int:
+        """Returns the number of the collective that a rank stood at when it left or failed."""
+        at: int = self.words[self.layout.header(rank) + FAILED_AT]
+        return at
+
+    def publish_failure(self, failure: Failure, at: int) -> None:
+        """Publishes why this rank gives up; the first failure stands."""
+        header = self.layout.header(self.index)
+        if self.words[header + STATE] == FAILED:
+            return
+        data = _encode(failure, failure.text)
+        if len(data) > _TEXT_BYTES:
+            data = _encode(failure, failure.text[: _TEXT_BYTES // 8])  # JSON writes a character in at most 6 bytes
+        start = (header + _HEADER_WORDS) * 8
+        self.bytes[start : start + len(data)] = memoryview(data)
+        self.words[header + TEXT_LENGTH] = len(data)
+        self.set_state(FAILED, at)
+
+    def failure_of(self, rank: int) -> Failure:
+        """Reads the failure that a rank in state FAILED has published."""
+        header = self.layout.header(rank)
+        start = (header + _HEADER_WORDS) * 8
+        length = max(0, min(self.words[header + TEXT_LENGTH], _TEXT_BYTES))
+        try:
+            fields = json.loads(self.bytes[start : start + length].tobytes())
+            return Failure(str(fields["kind"]), str(fields["text"]), tuple(int(r) for r in fields["ranks"]))
+        except (ValueError, KeyError, TypeError):
+            return Failure("error", "a peer failed without a readable reason")
 
 
-def read_failure(segment: Segment, words: memoryview, layout: ControlLayout, rank: int) -> Failure:
-    """Reads the failure that a peer in state FAILED has published."""
-    header = layout.header(rank)
-    start = (header + _HEADER_WORDS) * 8
-    data = segment.bytes[start : start + min(words[header + TEXT_LENGTH], _TEXT_BYTES)].tobytes()
-    try:
-        fields = json.loads(data)
-        return Failure(str(fields["kind"]), str(fields["text"]), tuple(int(r) for r in fields["ranks"]))
-    except (ValueError, KeyError, TypeError):
-        return Failure("error", "gave up without a readable reason")
+def _encode(failure: Failure, text: str) -> bytes:
+    return json.dumps({"kind": failure.kind, "text": text, "ranks": failure.ranks[:64]}).encode()

@@ -1,12 +1,12 @@
 """Memory that several processes of one host map: nameless, reserved before use, gone with its last user.
 
-A segment is a `memfd_create` file. It has no name, so nothing is left in /dev/shm after `kill -9`, and the size limit of
-/dev/shm (64 MB in many containers) does not apply. Where memfd does not exist or is forbidden, an unnamed temporary file
-takes its place: `O_TMPFILE` where the file system has it, else a named file that is unlinked before anybody uses it.
-Peers get the descriptor over a socket (`shm_handshake.py`), never a name.
+The file behind it is a `memfd_create` file. It has no name, so nothing is left in /dev/shm after `kill -9`, and the
+size limit of /dev/shm (64 MB in many containers) does not apply. Where memfd does not exist or is forbidden, an unnamed
+temporary file takes its place: `O_TMPFILE` where the file system has it, else a named file that is unlinked before
+anybody uses it. Peers get the descriptor over a socket (`shm_handshake.py`), never a name.
 
-Space is reserved before it is written (`Segment.reserve`): a full memory shows as an `OSError` there, not as a SIGBUS
-in the middle of a training step.
+Space is reserved before it is written (`SharedFile.reserve`): a full memory shows as an `OSError` there, not as a
+SIGBUS in the middle of a training step.
 """
 
 import contextlib
@@ -16,16 +16,17 @@ import re
 import secrets
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Segment", "create_file", "page_align", "process_start_time", "sweep_leftovers"]
+__all__ = ["HUGE_BYTES", "Mapping", "SharedFile", "create_file", "page_align", "process_start_time", "sweep_leftovers"]
 
 _PREFIX = "ddpflow_"
 _NAME = re.compile(r"ddpflow_(\d+)_(\d+)_(\d+)_[0-9a-f]{16}")
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
 _MADV_HUGEPAGE = getattr(mmap, "MADV_HUGEPAGE", None)
-_HUGE_BYTES = 2 << 20
+HUGE_BYTES = 2 << 20
 
 
 def page_align(n_bytes: int) -> int:
@@ -102,51 +103,74 @@ def create_file(n_bytes: int, *, directory: str | None = None) -> int:
     return fd
 
 
-class Segment:
-    """A mapping of a shared file; views of it keep the memory alive, and it is unmapped when the last one is gone.
+class Mapping:
+    """A part of a shared file in this process's address space; unmapped when the last view of it is gone.
 
     Attributes:
-        size: size in bytes.
         bytes: the whole mapping as a uint8 array.
     """
 
-    __slots__ = ("_fd", "_map", "bytes", "size")
+    __slots__ = ("_map", "bytes")
 
-    def __init__(self, fd: int) -> None:
-        """Maps the file and takes its descriptor over."""
-        self._fd = fd
-        self.size = os.fstat(fd).st_size
-        self._map = mmap.mmap(fd, self.size)
+    def __init__(self, fd: int, start: int, size: int) -> None:
+        self._map = mmap.mmap(fd, size, offset=start)
         self.bytes = np.frombuffer(self._map, np.uint8)
 
-    def reserve(self, start: int, stop: int) -> None:
-        """Reserves the bytes [start, stop) for good and maps them in; page-aligned bounds.
-
-        Raises:
-            OSError: the memory is not there (ENOSPC, ENOMEM).
-        """
-        if start >= stop:
-            return
-        self.map_in(start, stop)
-        os.posix_fallocate(self._fd, start, stop - start)  # the guarantee; costs nothing for pages that are there
+    def array(self, n: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """Returns the first `n` elements as an array whose base is no array (so views of it have it as their base)."""
+        return np.frombuffer(self._map, dtype, n)
 
     def map_in(self, start: int, stop: int) -> None:
         """Makes the first touch of the bytes [start, stop) quick, in large pages where the system lets it."""
+        start = start // mmap.PAGESIZE * mmap.PAGESIZE
         with contextlib.suppress(OSError):  # a hint: old kernels (before 5.14) and full memory are not an error here
-            if _MADV_HUGEPAGE is not None and stop - start >= _HUGE_BYTES:
+            if _MADV_HUGEPAGE is not None and stop - start >= HUGE_BYTES:
                 self._map.madvise(_MADV_HUGEPAGE, start, stop - start)
             self._map.madvise(_MADV_POPULATE_WRITE, start, stop - start)
+
+    def give_back(self) -> None:
+        """Returns the memory to the system; the mapping stays, and reads as zeros."""
+        with contextlib.suppress(OSError):
+            self._map.madvise(mmap.MADV_REMOVE)
 
     def words(self) -> memoryview:
         """Returns the mapping as signed 8-byte integers; one item is read and written as one aligned machine word."""
         return memoryview(self._map).cast("q")
 
-    def close_file(self) -> None:
-        """Closes the descriptor (the mapping stays); nothing can be reserved afterwards."""
+
+class SharedFile:
+    """Owner of the descriptor of a shared file."""
+
+    __slots__ = ("_fd", "size")
+
+    def __init__(self, fd: int) -> None:
+        """Takes the descriptor over."""
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
+
+    def fileno(self) -> int:
+        """Returns the descriptor."""
+        return self._fd
+
+    def map(self, start: int, stop: int) -> Mapping:
+        """Maps the bytes [start, stop); `start` is a multiple of the page size."""
+        return Mapping(self._fd, start, stop - start)
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Reserves the bytes [start, stop) for good.
+
+        Raises:
+            OSError: the memory is not there (ENOSPC, ENOMEM).
+        """
+        if start < stop:
+            os.posix_fallocate(self._fd, start, stop - start)
+
+    def close(self) -> None:
+        """Closes the descriptor; mappings stay."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:
         """Closes the descriptor with the last reference."""
-        self.close_file()
+        self.close()
