@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ddpflow.random import manual_seed
+
 TEST_LIMIT_S = 120
 SLOW_TEST_LIMIT_S = 600
 CLEANUP_GRACE_S = 5.0
@@ -121,4 +123,5 @@ def device(request: pytest.FixtureRequest) -> str:
 def fixed_seed() -> None:
     """Starts every test from the same random numbers, whatever ran before it."""
     random.seed(SEED)
-    np.random.seed(SEED % 2**32)
+    np.random.seed(SEED)
+    manual_seed(SEED)
