@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ddpflow.random import manual_seed
+from ddpflow.testing.processes import end_idle_workers
 
 TEST_LIMIT_S = 120
 SLOW_TEST_LIMIT_S = 600
@@ -60,6 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails the session when a process that it started still runs, or a shared-memory file of ours still exists."""
+    end_idle_workers()
     deadline = time.monotonic() + CLEANUP_GRACE_S
     while True:
         left = stray_processes() + sorted(shared_memory_files() - session.config.stash[_shm_before])
