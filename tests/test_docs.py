@@ -14,6 +14,7 @@ import pytest
 import ddpflow
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "ddpflow"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 # Modules that cannot be imported without an optional package, and programs.
@@ -98,6 +99,15 @@ def test_links(page):
     """A page's relative links lead to files of the repository."""
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_exist(page):
+    """A file or folder that a page names in code quotes exists, from the root or from ddpflow/."""
+    named = re.findall(r"`((?:[\w.]+/)+(?:\w+\.py)?|\w+\.py)`", page.read_text())
+    own = {"train.py", ".venv/", ".venv-peer/"}  # the reader's, or made by make
+    gone = [name for name in named if not ((ROOT / name).exists() or (SOURCE / name).exists() or name in own)]
+    assert gone == []
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
