@@ -1,0 +1,122 @@
+"""Normalisation over rows and over channels: blocked for NumPy, plain formulas for everything else."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "batch_norm",
+    "batch_norm_backward",
+    "layer_norm",
+    "layer_norm_backward",
+]
+
+BLOCK = 32768  # elements of a block: with its temporaries it stays in the second-level cache
+
+
+def _blocked(xp: Any, *arrays: Any) -> bool:
+    return xp is np and all(a is None or (a.flags.c_contiguous and a.dtype == arrays[0].dtype) for a in arrays)
+
+
+def layer_norm(xp: Any, x: Any, weight: Any, bias: Any, axes: int, eps: float) -> tuple[Any, Any, Any]:
+    """Normalise over the last ``axes`` axes, scale and shift; returns the output, the means and 1 / deviations."""
+    if not _blocked(xp, x, weight, bias) or x.dtype.char not in "fd" or not x.size:
+        over = tuple(range(x.ndim - axes, x.ndim))
+        wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
+        mean = wide.mean(over, keepdims=True)
+        centred = wide - mean
+        rstd = 1 / xp.sqrt((centred * centred).mean(over, keepdims=True) + eps)
+        y = centred * rstd
+        if weight is not None:
+            y = y * weight
+        if bias is not None:
+            y = y + bias
+        return (y if y.dtype == x.dtype else y.astype(x.dtype)), mean, rstd
+    lead, width = x.shape[: x.ndim - axes], int(np.prod(x.shape[x.ndim - axes :]))
+    out = np.empty_like(x)
+    source = x.reshape(-1, width)
+    target = out.reshape(-1, width)
+    rows = len(source)
+    mean, rstd = np.empty((rows, 1), x.dtype), np.empty((rows, 1), x.dtype)
+    w = None if weight is None else weight.reshape(-1)
+    b = None if bias is None else bias.reshape(-1)
+    step = max(1, BLOCK // width)
+    for i in range(0, rows, step):
+        s, y, m, r = source[i : i + step], target[i : i + step], mean[i : i + step], rstd[i : i + step]
+        np.mean(s, 1, keepdims=True, out=m)
+        np.subtract(s, m, out=y)
+        np.einsum("ij,ij->i", y, y, out=r[:, 0])
+        r *= 1 / width
+        r += eps
+        np.sqrt(r, out=r)
+        np.reciprocal(r, out=r)
+        y *= r
+        if w is not None:
+            y *= w
+        if b is not None:
+            y += b
+    small = (*lead, *[1] * axes)
+    return out, mean.reshape(small), rstd.reshape(small)
+
+
+def layer_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, rstd: Any, axes: int) -> tuple[Any, Any, Any]:
+    """The gradients of input, weight and bias."""
+    lead = tuple(range(x.ndim - axes))
+    if not _blocked(xp, x, g, weight, mean) or x.dtype.char not in "fd" or not x.size:
+        over = tuple(range(x.ndim - axes, x.ndim))
+        normal = (x - mean) * rstd
+        scaled = g if weight is None else g * weight
+        inner = (scaled * normal).mean(over, keepdims=True)
+        gx = (scaled - scaled.mean(over, keepdims=True) - normal * inner) * rstd
+        return gx, (g * normal).sum(lead), g.sum(lead)
+    width = int(np.prod(x.shape[x.ndim - axes :]))
+    out = np.empty_like(x)
+    gs, xs, target = g.reshape(-1, width), x.reshape(-1, width), out.reshape(-1, width)
+    means, rstds = mean.reshape(-1, 1), rstd.reshape(-1, 1)
+    w = None if weight is None else weight.reshape(-1)
+    gw, gb = np.zeros(width, x.dtype), np.zeros(width, x.dtype)
+    step = max(1, BLOCK // width)
+    for i in range(0, len(xs), step):
+        gi, o, r = gs[i : i + step], target[i : i + step], rstds[i : i + step]
+        normal = xs[i : i + step] - means[i : i + step]
+        normal *= r
+        gw += np.einsum("ij,ij->j", gi, normal)
+        gb += gi.sum(0)
+        scaled = gi if w is None else np.multiply(gi, w, out=o)
+        inner = np.einsum("ij,ij->i", scaled, normal)[:, None]
+        inner *= 1 / width
+        centre = scaled.mean(1, keepdims=True)
+        np.subtract(scaled, centre, out=o)
+        normal *= inner
+        o -= normal
+        o *= r
+    shape = x.shape[x.ndim - axes :]
+    return out, gw.reshape(shape), gb.reshape(shape)
+
+
+def batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
+    """Normalise each channel of ``(N, C, ...)`` over everything else; returns output, means and (biased) variances."""
+    axes = (0, *range(2, x.ndim))
+    column = (1, -1, *[1] * (x.ndim - 2))
+    wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
+    mean = wide.mean(axes, keepdims=True)
+    y = wide - mean
+    var = (y * y).mean(axes, keepdims=True)
+    scale = 1 / xp.sqrt(var + eps)
+    y = y * (scale if weight is None else scale * weight.reshape(column))
+    if bias is not None:
+        y = y + bias.reshape(column)
+    return (y if y.dtype == x.dtype else y.astype(x.dtype)), mean.reshape(-1), var.reshape(-1)
+
+
+def batch_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any, Any]:
+    """The gradients of input, weight and bias."""
+    axes = (0, *range(2, x.ndim))
+    column = (1, -1, *[1] * (x.ndim - 2))
+    rstd = 1 / xp.sqrt(var + eps).reshape(column)
+    normal = (x - mean.reshape(column)) * rstd
+    gb = g.sum(axes, keepdims=True)
+    gw = (g * normal).sum(axes, keepdims=True)
+    count = x.size // x.shape[1]
+    gx = (g - (gb + normal * gw) / count) * (rstd if weight is None else rstd * weight.reshape(column))
+    return gx, gw.reshape(-1), gb.reshape(-1)

@@ -1,0 +1,150 @@
+"""Scaled dot-product attention."""
+
+import math
+
+import numpy as np
+
+from ddpflow.autograd.kernels import attention as kernels
+from ddpflow.autograd.op import op
+from ddpflow.autograd.ops.dropout import draw_keep
+from ddpflow.errors import ShapeError, ValueRangeError
+
+__all__ = ["scaled_dot_product_attention"]
+
+
+def _safe_softmax(xp, scores):
+    """Softmax over the last axis; zeros for a row of only -inf (one that may see nothing)."""
+    top = scores.max(-1, keepdims=True)
+    p = xp.exp(scores - xp.where(top == -math.inf, 0.0, top))
+    total = p.sum(-1, keepdims=True)
+    return p / xp.where(total == 0, 1.0, total)
+
+
+def _composite(xp, query, key, value, mask, keep, scale):
+    scores = (query @ key.swapaxes(-1, -2)) * scale
+    if mask is not None:
+        scores = scores + mask
+    p = _safe_softmax(xp, scores)
+    if keep is not None:
+        p = p * keep
+    return p @ value
+
+
+@op(
+    samples=[
+        ((2, 3, 4), (2, 5, 4), (2, 5, 2), None, None, 0.5),
+        ((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4), (3, 5), None, 0.5),
+        ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 3, 5), (2, 3, 5), 1.0),
+    ],
+    tensors=5,
+    composite=_composite,
+)
+def attention(xp, query, key, value, mask, keep, scale):
+    """Attention ``softmax(query @ key.T * scale + mask) * keep @ value``; mask broadcasts, leading axes are equal."""
+    if xp is np and query.dtype.char in "fd":
+        return _by_head(query, key, value, mask, keep, scale)
+    wide = [x if x is None or x.dtype.itemsize != 2 else x.astype(xp.float32) for x in (query, key, value, mask, keep)]
+    q, k, v, m, d = wide
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if m is not None:
+        scores = scores + m
+    p = _safe_softmax(xp, scores)
+    dropped = p if d is None else p * d
+
+    def vjp(g):
+        ds = g @ v.swapaxes(-1, -2)
+        if d is not None:
+            ds = ds * d
+        ds = p * (ds - (ds * p).sum(-1, keepdims=True))
+        return ds @ k * scale, ds.swapaxes(-1, -2) @ q * scale, dropped.swapaxes(-1, -2) @ g, ds, None
+
+    return (dropped @ v).astype(query.dtype), vjp
+
+
+def _by_head(query, key, value, mask, keep, scale):
+    """The NumPy path: leading axes folded into one, head by head."""
+    lead, (length, width), (source, out_width) = query.shape[:-2], query.shape[-2:], value.shape[-2:]
+    heads = math.prod(lead)
+    full = (heads, length, source)
+    q, k, v = (
+        query.reshape(heads, length, width),
+        key.reshape(heads, source, width),
+        value.reshape(heads, source, out_width),
+    )
+    m = mask if mask is None or mask.shape == full[1:] else np.broadcast_to(mask, (*lead, length, source)).reshape(full)
+    d = None if keep is None else np.broadcast_to(keep, (*lead, length, source)).reshape(full)
+    out, p = kernels.attention(q, k, v, m, d, scale)
+
+    def vjp(g):
+        gq, gk, gv, gm = kernels.attention_backward(
+            g.reshape(heads, length, out_width), q, k, v, p, d, scale, mask is not None
+        )
+        gm = None if gm is None else gm.reshape(*lead, length, source)
+        return gq.reshape(query.shape), gk.reshape(key.shape), gv.reshape(value.shape), gm, None
+
+    return out.reshape(*lead, length, out_width), vjp
+
+
+@op(samples=[((3, 4), 2, 5)], differentiable=False)
+def causal_mask(xp, input, length, source):
+    """0 on and below the diagonal, -inf above it, in the dtype of the input."""
+    return xp.triu(xp.full((length, source), -math.inf, input.dtype), 1)
+
+
+@op(samples=[((3, 4),)], differentiable=False)
+def additive_mask(xp, input, dtype):
+    """For a boolean mask (True takes part): 0 where True, -inf where False."""
+    return xp.where(input, xp.zeros((), dtype), xp.full((), -math.inf, dtype))
+
+
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """Attention: ``softmax(query @ key.T * scale + mask) @ value`` (PyTorch's ``F.scaled_dot_product_attention``).
+
+    Args:
+        query: Shape ``(*, T, D)``.
+        key: Shape ``(*, S, D)``.
+        value: Shape ``(*, S, E)``.
+        attn_mask: Broadcasts to ``(*, T, S)``: boolean (True takes part) or added to the scores.
+        dropout_p: Probability with which attention weights are set to 0; applied whenever it is not 0.
+        is_causal: Position t sees positions up to t only; excludes ``attn_mask``.
+        scale: Of the scores; the default is ``1 / sqrt(D)``.
+        enable_gqa: Let groups of query heads share a key and value head.
+
+    Returns:
+        Shape ``(*, T, E)``; zeros for a query that may see nothing, as in PyTorch.
+
+    Raises:
+        ShapeError: When the shapes do not fit, or both a mask and ``is_causal`` are given.
+        ValueRangeError: When dropout_p is outside [0, 1].
+    """
+    if query.ndim < 2 or key.ndim < 2 or value.ndim < 2:
+        raise ShapeError("scaled_dot_product_attention(): query, key and value need at least 2 dimensions")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention(): shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)} do "
+            "not fit: query and key need one width, key and value one length"
+        )
+    if is_causal and attn_mask is not None:
+        raise ShapeError("scaled_dot_product_attention(): give attn_mask or is_causal=True, not both")
+    if not 0.0 <= dropout_p <= 1.0:
+        raise ValueRangeError(f"dropout_p has to be between 0 and 1, but got {dropout_p}")
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    query, key, value = (
+        x if tuple(x.shape[:-2]) == lead else x.expand(*lead, *x.shape[-2:]) for x in (query, key, value)
+    )
+    length, source = query.shape[-2], key.shape[-2]
+    mask = attn_mask
+    if is_causal:
+        mask = causal_mask(query, length, source)
+    elif mask is not None and mask.array.dtype.kind == "b":
+        mask = additive_mask(mask, query.array.dtype)
+    keep = None
+    if dropout_p > 0.0:
+        weights = query.detach()[..., :1].expand(*lead, length, source)
+        keep = draw_keep(weights, dropout_p).to(query.dtype) / (1.0 - dropout_p)
+    return attention(query, key, value, mask, keep, 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
