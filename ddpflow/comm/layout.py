@@ -10,7 +10,7 @@ from ddpflow.comm.signature import is_supported, supported_names
 from ddpflow.device import array_module, unwrap
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
-__all__ = ["as_array", "check_op", "check_output", "flat_input", "flat_output", "nothing", "overlaps"]
+__all__ = ["as_array", "check_op", "check_output", "check_same", "flat_input", "flat_output", "nothing", "overlaps"]
 
 _known_pairs: set[tuple[np.dtype[Any], int]] = set()
 

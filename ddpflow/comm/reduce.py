@@ -90,9 +90,9 @@ def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Red
         return
     first, second, rest = sources[0], sources[1], sources[2:]
     if out.size <= step and not _aliases_later(rest, out):
-        ufunc(first, second, out)
+        ufunc(first, second, out=out)
         for source in rest:
-            ufunc(out, source, out)
+            ufunc(out, source, out=out)
         if average:
             _divide(out, n)
         return
@@ -101,9 +101,9 @@ def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Red
         part = slice(start, min(start + step, out.size))
         target = out[part]
         block = target if scratch is None else scratch[: target.size]
-        ufunc(first[part], second[part], block)
+        ufunc(first[part], second[part], out=block)
         for source in rest:
-            ufunc(block, source[part], block)
+            ufunc(block, source[part], out=block)
         if average:
             _divide(block, n)
         if scratch is not None:
@@ -132,7 +132,7 @@ def _reduce_half(sources: Sequence[np.ndarray], out: np.ndarray, ufunc: np.ufunc
         acc[:] = sources[0][part]
         for source in sources[1:]:
             value[:] = source[part]
-            ufunc(acc, value, acc)
+            ufunc(acc, value, out=acc)
         if average:
             _divide(acc, len(sources))
         target[:] = acc

@@ -9,7 +9,7 @@ from datetime import timedelta
 from ddpflow.comm.work import seconds
 from ddpflow.errors import CollectiveTimeout, ValueRangeError
 
-__all__ = ["DEFAULT_TIMEOUT_S", "HashStore", "PrefixStore", "Store", "as_bytes"]
+__all__ = ["DEFAULT_TIMEOUT_S", "HashStore", "PrefixStore", "Store", "add_to", "as_bytes", "compare", "missing_keys"]
 
 DEFAULT_TIMEOUT_S = 300.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpflow.errors import PeerError
 
-__all__ = ["Outcome", "root_cause"]
+__all__ = ["Outcome", "note", "root_cause"]
 
 
 @dataclass

@@ -22,7 +22,7 @@ from ddpflow.testing.faults import RankDied
 from ddpflow.testing.outcome import Outcome
 from ddpflow.testing.worker import Report, Task
 
-__all__ = ["run_processes"]
+__all__ = ["end_idle_workers", "run_processes"]
 
 _IDLE_S = 10.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
