@@ -12,6 +12,7 @@ __all__ = [
     "IndexRangeError",
     "LaunchError",
     "MismatchError",
+    "ModelError",
     "ModuleAttributeError",
     "ModuleNameError",
     "PeerError",
@@ -30,8 +31,8 @@ class ShapeError(DdpflowError, RuntimeError):
     """Shapes that do not fit together."""
 
 
-class DtypeError(DdpflowError, TypeError):
-    """A dtype that an operation does not take."""
+class DtypeError(DdpflowError, TypeError, RuntimeError):
+    """A dtype that an operation does not take (PyTorch raises now one, now the other of the two built-in types)."""
 
 
 class IndexRangeError(DdpflowError, IndexError):
@@ -90,6 +91,10 @@ class CollectiveTimeout(CommError, TimeoutError):
 
 class MismatchError(CommError):
     """Ranks called different collectives, or brought different arrays or models."""
+
+
+class ModelError(DdpflowError, ValueError, RuntimeError):
+    """A model that cannot be trained in parallel as it is."""
 
 
 class BackendUnavailable(CommError):

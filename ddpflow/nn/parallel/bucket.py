@@ -109,7 +109,7 @@ class Bucket:
         return int(self.flat.nbytes)
 
     def take(self, slot: int, param: Any) -> None:
-        """Make the parameter's gradient the bucket's view: copy what lies elsewhere (after ``zero_grad`` or an assignment)."""
+        """Make the gradient the bucket's view; copy it in where it lies elsewhere, as after ``zero_grad``."""
         view = self.views[slot]
         grad = param._grad
         if grad is None:

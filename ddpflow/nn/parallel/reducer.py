@@ -33,8 +33,8 @@ class Reducer:
         plan: What `plan_buckets` made of them.
         group: The process group.
         hook: What to do with a full bucket: ``(group, bucket) -> Work``.
-        unused: What becomes of parameters that a backward did not reach: ``"zero"`` averages zeros in, ``"none"`` leaves
-            ``grad`` None where no rank reached them, ``"error"`` raises.
+        unused: What becomes of parameters that a backward did not reach: ``"zero"`` averages zeros in, ``"none"``
+            leaves ``grad`` None where no rank reached them, ``"error"`` raises.
         static_graph: Count in the first round how often each parameter reports (more than once when checkpointed code
             is run backward inside backward), and wait for as many reports from then on.
 
@@ -150,7 +150,7 @@ class Reducer:
             work.wait()
 
     def _finish(self) -> None:
-        """The end of the backward pass: launch what is left. Waiting comes after every other reducer has launched too."""
+        """The end of the backward pass: launch what is left; wait once every other reducer has launched too."""
         if self._pass is not outermost_pass():
             return
         self._launch_rest()
@@ -163,7 +163,8 @@ class Reducer:
         self.idle = [i for i, reached in enumerate(self._reached) if not reached]
         if self.idle and self.unused == "error":
             raise AutogradError(
-                self._idle_text() + ": use them in the loss, freeze them with requires_grad_(False), or choose unused='zero'"
+                self._idle_text()
+                + ": use them in the loss, freeze them with requires_grad_(False), or choose unused='zero'"
             )
         self._early = len(self._works)
         for i, reports in enumerate(self._reports):
@@ -190,7 +191,8 @@ class Reducer:
         elif self.idle and not self._warned:
             self._warned = True
             warnings.warn(
-                self._idle_text() + "; zeros are averaged in for them (unused='none' leaves their grad None)", stacklevel=2
+                self._idle_text() + "; zeros are averaged in for them (unused='none' leaves their grad None)",
+                stacklevel=2,
             )
         if self.static_graph and not self.rounds:
             self._expected = [max(1, n) for n in self._reports]
@@ -212,4 +214,6 @@ class Reducer:
         names = [self.names[i] for i in self.idle]
         shown = ", ".join(names[:8]) + (f", ... {len(names) - 8} more" if len(names) > 8 else "")
         rank = self.group.ranks[self.group.rank()]
-        return f"rank {rank}: {shown} ({len(names)} of {len(self.names)} parameters) received no gradient in this backward"
+        return (
+            f"rank {rank}: {shown} ({len(names)} of {len(self.names)} parameters) received no gradient in this backward"
+        )

@@ -1,0 +1,339 @@
+"""DistributedDataParallel: what a user sees of data-parallel training."""
+
+import contextlib
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from ddpflow.autograd.mode import grad_mode
+from ddpflow.comm.world import current_group
+from ddpflow.errors import DtypeError, MismatchError, ValueRangeError
+from ddpflow.nn.module import Module
+from ddpflow.nn.parallel.bucket import default_cap, plan_buckets
+from ddpflow.nn.parallel.comm_hooks import average
+from ddpflow.nn.parallel.outputs import tie
+from ddpflow.nn.parallel.reducer import Reducer
+from ddpflow.nn.parallel.sync import broadcast_buffers, broadcast_tensors, compare_models, describe
+
+__all__ = ["DistributedDataParallel"]
+
+_MB = 1 << 20
+
+
+class DistributedDataParallel(Module):
+    """Trains one model on several ranks: each has its own part of the batch, gradients are averaged in backward.
+
+    At construction the ranks compare their models and take over the first rank's values. From then on *any* backward
+    that reaches the parameters is averaged, whoever ran forward: each ``param.grad`` becomes the mean over the group's
+    ranks, and lies in memory that the ranks communicate without a copy. With equal batches that is the gradient of the
+    mean loss over the whole batch.
+
+    Args:
+        module: The model. It stays as it is, and is also ``ddp.module``.
+        device_ids: As in PyTorch; at most one device, and not needed.
+        output_device: As in PyTorch; not needed.
+        dim: As in PyTorch; not needed.
+        broadcast_buffers: Copy the first rank's buffers to the others, once per training step.
+        init_sync: Compare the models and copy the first rank's values at construction.
+        process_group: The ranks that train together; the current group when None.
+        bucket_cap_mb: Most MiB of gradients in one all-reduce; chosen from the model's size when None.
+        first_bucket_mb: Another cap for the first bucket, which is ready first.
+        find_unused_parameters: PyTorch's name for ``unused="none"``.
+        unused: What becomes of parameters that a backward does not reach: ``"zero"`` averages zeros in and warns once,
+            ``"none"`` leaves ``grad`` None where no rank reached them, ``"error"`` raises with their names.
+        static_graph: The same parameters are reached equally often in each step; lets checkpointed models overlap.
+        gradient_as_bucket_view: As in PyTorch; gradients always are views of the buckets.
+
+    Raises:
+        ModelError: On all ranks, when a rank's model cannot be trained: nothing requires grad, devices are mixed.
+        MismatchError: On all ranks, when their models differ; the text shows the first difference.
+        ValueRangeError: When an option makes no sense.
+
+    Example:
+        >>> import ddpflow
+        >>> from ddpflow.nn import Linear
+        >>> ddp = DistributedDataParallel(Linear(3, 2))
+        >>> ddp(ddpflow.ones(4, 3)).sum().backward()
+        >>> ddp.module.bias.grad
+        tensor([4., 4.])
+    """
+
+    module: Module
+    _group: Any
+    _hook: Any
+    _reducer: Reducer | None
+    _watched: list[tuple[dict[str, Any], list[Any]]]
+    _buffers_due: bool
+    _accumulated: int
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        *,
+        first_bucket_mb: float | None = None,
+        unused: str | None = None,
+        static_graph: bool = False,
+        gradient_as_bucket_view: bool = True,
+    ) -> None:
+        super().__init__()
+        if not isinstance(module, Module):
+            raise DtypeError(f"DistributedDataParallel wraps an nn.Module, not {type(module).__name__}")
+        if device_ids is not None and len(device_ids) > 1:
+            raise ValueRangeError(f"device_ids {device_ids}: one process drives one device; start one process for each")
+        if unused not in (None, "zero", "none", "error"):
+            raise ValueRangeError(f"unused={unused!r}: choose 'zero', 'none' or 'error'")
+        for name, value in (("bucket_cap_mb", bucket_cap_mb), ("first_bucket_mb", first_bucket_mb)):
+            if value is not None and not value > 0:
+                raise ValueRangeError(f"{name} must be positive, not {value}")
+        self.module = module
+        self.broadcast_buffers = broadcast_buffers
+        self.bucket_cap_mb = bucket_cap_mb
+        self.first_bucket_mb = first_bucket_mb
+        self.unused = unused or ("none" if find_unused_parameters else "zero")
+        self.static_graph = static_graph
+        self.dim = dim
+        self._bind(current_group() if process_group is None else process_group)
+        if init_sync and self._group.size() > 1:
+            compare_models(self._group, describe(module), self._problem())
+            tensors = [*module.parameters(), *module.buffers()]
+            broadcast_tensors(self._group, tensors, "first values of the model")
+        elif (problem := self._problem()) is not None:
+            compare_models(self._group, [], problem)
+        self._build()
+
+    # --- construction -------------------------------------------------------------------------------------------------
+
+    def _bind(self, group: Any) -> None:
+        """What belongs to this process and is neither copied nor pickled."""
+        object.__setattr__(self, "_group", group)
+        object.__setattr__(self, "_hook", average)
+        object.__setattr__(self, "_reducer", None)
+        object.__setattr__(self, "_watched", [])
+        object.__setattr__(self, "_buffers_due", True)
+        object.__setattr__(self, "_accumulated", 0)
+
+    def _problem(self) -> str | None:
+        """What makes this rank's model impossible to train."""
+        params = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        if not params:
+            return "no parameter of the model requires grad, so there is nothing to average"
+        devices = {str(p.device): n for n, p in params}
+        if len(devices) > 1:
+            places = ", ".join(f"{n} on {d}" for d, n in devices.items())
+            return f"the model lies on several devices ({places}); move it to one"
+        nested = [n for n, m in self.module.named_modules() if isinstance(m, DistributedDataParallel)]
+        if nested:
+            return f"the model already contains a DistributedDataParallel, {nested[0] or 'its root'}; wrap it only once"
+        return None
+
+    def _build(self) -> None:
+        """Plan the buckets and hook the parameters, as the model is now."""
+        if self._reducer is not None:
+            self._reducer.detach()
+        self._watched = self._parts()
+        if self._group.size() == 1:
+            return
+        named = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        sizes = [p.nbytes for _, p in named]
+        cap = default_cap(sum(sizes)) if self.bucket_cap_mb is None else self.bucket_cap_mb * _MB
+        first = None if self.first_bucket_mb is None else self.first_bucket_mb * _MB
+        plan = plan_buckets(sizes, cap, first, [(p.dtype.name, str(p.device)) for _, p in named])
+        names, params = [n for n, _ in named], [p for _, p in named]
+        old = self._reducer
+        self._reducer = Reducer(params, names, plan, self._group, self._hook, self.unused, self.static_graph)
+        self._reducer.on_finish.append(self._round_done)
+        if old is not None:
+            self._reducer.sync = old.sync
+
+    def _parts(self) -> list[tuple[dict[str, Any], list[Any]]]:
+        """Every dictionary of parameters or children below the module, to see changes by."""
+        parts: list[Any] = []
+        for path, m in self.module.named_modules():
+            own = [
+                (
+                    name,
+                    p,
+                    p is not None and p.needs_grad,
+                    None if p is None else p.array.dtype,
+                    f"{path}.{name}" if path else name,
+                )
+                for name, p in m._parameters.items()
+            ]
+            if own:
+                parts.append((m._parameters, own))
+            children = [(name, child, path) for name, child in m._modules.items()]
+            if children:
+                parts.append((m._modules, children))
+        return parts
+
+    def _changes(self) -> list[str]:
+        """What was replaced, added, removed, frozen or cast since the buckets were planned."""
+        found = []
+        for now, then in self._watched:
+            if len(now) != len(then):
+                found.append(f"{then[0][-1]}: parts were added or removed")
+            for entry in then:
+                part = now.get(entry[0])
+                if part is not entry[1]:
+                    found.append(f"{entry[-1]} was replaced")
+                elif len(entry) == 5 and part is not None:
+                    if part.needs_grad is not entry[2]:
+                        found.append(f"{entry[4]} was {'unfrozen' if part.needs_grad else 'frozen'}")
+                    if part.array.dtype is not entry[3]:
+                        found.append(f"{entry[4]} was cast to {part.array.dtype}")
+        return found
+
+    def _follow_changes(self) -> None:
+        """Plan anew when the model has changed, after all ranks agree that it did so in the same way."""
+        changes = self._changes()
+        if not changes:
+            return
+        try:
+            compare_models(self._group, describe(self.module), self._problem())
+        except MismatchError as error:
+            raise MismatchError(
+                f"since it was wrapped, {'; '.join(changes[:4])}; but not so on all ranks: {error}"
+            ) from error
+        self._build()
+
+    def _round_done(self) -> None:
+        self._buffers_due = True
+
+    # --- use ----------------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's forward. In training it first follows changes of the model and brings buffers up to date."""
+        reducer = self._reducer
+        if reducer is None or not grad_mode.enabled:
+            return self.module(*args, **kwargs)
+        if self.training:
+            self._follow_changes()
+            reducer = self._reducer or reducer
+            if self._buffers_due and self.broadcast_buffers:
+                buffers = list(self.module.buffers())
+                if buffers:
+                    broadcast_buffers(self._group, buffers)
+                self._buffers_due = False
+        out = self.module(*args, **kwargs)
+        # What the last step did not reach would stall its bucket until the end of backward; tied to the outputs, it is
+        # known at the start.
+        return tie(out, [reducer.params[i] for i in reducer.idle]) if reducer.idle else out
+
+    @contextlib.contextmanager
+    def no_sync(self, active: bool = True) -> Iterator[None]:
+        """Backward passes inside keep gradients local, to be averaged by a later one. Read when backward runs.
+
+        Args:
+            active: False makes it do nothing, so that a loop needs no second branch.
+        """
+        reducer = self._reducer
+        before = True if reducer is None else reducer.sync
+        if reducer is not None and active:
+            reducer.sync = False
+        try:
+            yield
+        finally:
+            if self._reducer is not None:
+                self._reducer.sync = before
+
+    @contextlib.contextmanager
+    def accumulate(self, steps: int) -> Iterator[bool]:
+        """Average only in every ``steps``-th use; yields True in that one, when the optimizer should step.
+
+        Example:
+            >>> ddp = DistributedDataParallel(Linear(3, 2))
+            >>> for batch in range(4):
+            ...     with ddp.accumulate(2) as last:
+            ...         print(last)
+            False
+            True
+            False
+            True
+
+        Raises:
+            ValueRangeError: When ``steps`` is below 1.
+        """
+        if steps < 1:
+            raise ValueRangeError(f"accumulate() takes a number of steps from 1 up, not {steps}")
+        self._accumulated = (self._accumulated + 1) % steps
+        last = self._accumulated == 0
+        with self.no_sync(active=not last):
+            yield last
+
+    def sync_gradients(self) -> None:
+        """Average the gradients that were kept local, without another backward; every rank must call it."""
+        if self._reducer is not None:
+            self._reducer.flush()
+
+    # --- the module behind it -----------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        module = self.__dict__.get("module")
+        if module is None or name.startswith("__"):
+            raise AttributeError(f"'DistributedDataParallel' object has no attribute '{name}'")
+        if hasattr(type(module), name) or name in module.__dict__:
+            return getattr(module, name)  # an AttributeError raised inside a property is the property's own
+        try:
+            return getattr(module, name)
+        except AttributeError:
+            wrapped = type(module).__name__
+            raise AttributeError(
+                f"neither 'DistributedDataParallel' nor the '{wrapped}' that it wraps has an attribute '{name}'"
+            ) from None
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The wrapped module's, with its plain names."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load into the wrapped module; names may have PyTorch's prefix ``module.``."""
+        if state_dict and all(name.startswith("module.") for name in state_dict):
+            state_dict = {name[len("module.") :]: value for name, value in state_dict.items()}
+        return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DistributedDataParallel":
+        copy = self._like(deepcopy(self.module, memo), self._group)
+        memo[id(self)] = copy
+        return copy
+
+    def _like(self, module: Module, group: Any) -> "DistributedDataParallel":
+        """A wrapper with the same options; no collective runs."""
+        copy = type(self).__new__(type(self))
+        Module.__init__(copy)
+        for name, value in self._options().items():
+            setattr(copy, name, value)
+        copy.module = module
+        copy.training = self.training
+        copy._bind(group)
+        copy._build()
+        return copy
+
+    def _options(self) -> dict[str, Any]:
+        names = ("broadcast_buffers", "bucket_cap_mb", "first_bucket_mb", "unused", "static_graph", "dim")
+        return {name: getattr(self, name) for name in names}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"module": self.module, "training": self.training, **self._options()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Module.__init__(self)
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._bind(current_group())
+        self._build()
+
+    def extra_repr(self) -> str:
+        """Divisor and buckets in short."""
+        size = self._group.size()
+        if self._reducer is None:
+            return "one rank: nothing to average"
+        sizes = [b.nbytes / _MB for b in self._reducer.buckets]
+        return f"mean over {size} ranks, {len(sizes)} buckets of up to {max(sizes):.3g} MiB"

@@ -1,0 +1,111 @@
+"""Making models equal across ranks, and proving that they are: fingerprints and flat broadcasts."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ddpflow.comm.objects import all_gather_object
+from ddpflow.device import array_module
+from ddpflow.errors import MismatchError, ModelError
+
+__all__ = ["broadcast_buffers", "broadcast_tensors", "compare_models", "describe"]
+
+CHUNK_BYTES = 16 << 20  # of a flat broadcast: large enough to be cheap, small enough not to double a model's memory
+
+
+def describe(module: Any) -> list[str]:
+    """One line for each parameter and buffer: everything that must be equal on all ranks.
+
+    A parameter under several names has a line for each, and names the first.
+    """
+    first: dict[int, str] = {}
+    lines = []
+    for name, p in module.named_parameters(remove_duplicate=False):
+        tied = f", the same as {first[id(p)]}" if id(p) in first else ""
+        first.setdefault(id(p), name)
+        lines.append(f"{name}: shape {tuple(p.shape)}, {p.dtype.name}, requires_grad={p.requires_grad}{tied}")
+    lines.extend(f"buffer {name}: shape {tuple(b.shape)}, {b.dtype.name}" for name, b in module.named_buffers())
+    return lines
+
+
+def compare_models(group: Any, lines: Sequence[str], problem: str | None = None) -> None:
+    """Compare `describe`'s lines across the group before anything else is sent.
+
+    Args:
+        group: The process group.
+        lines: This rank's.
+        problem: What this rank alone finds wrong with its model; it is raised on all of them.
+
+    Raises:
+        ModelError: When a rank has a problem.
+        MismatchError: When the lines differ; the text shows the first difference with both sides.
+    """
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    found: list[Any] = [None] * group.size()
+    all_gather_object(found, (problem, digest), group)
+    problems = [f"rank {group.ranks[i]}: {text}" for i, (text, _) in enumerate(found) if text is not None]
+    if problems:
+        raise ModelError("; ".join(problems))
+    if len({d for _, d in found}) == 1:
+        return
+    everyone: list[Any] = [None] * group.size()
+    all_gather_object(everyone, list(lines), group)
+    other = next(i for i, theirs in enumerate(everyone) if theirs != everyone[0])
+    ours, theirs = everyone[0], everyone[other]
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    here = ours[at] if at < len(ours) else f"nothing (it has {len(ours)} parameters and buffers)"
+    there = theirs[at] if at < len(theirs) else f"nothing (it has {len(theirs)} parameters and buffers)"
+    raise MismatchError(
+        f"the models differ between ranks: entry {at} on rank {group.ranks[0]} is [{here}], "
+        f"on rank {group.ranks[other]} [{there}]; build the same model on every rank, with the same parameters frozen"
+    )
+
+
+def broadcast_tensors(group: Any, tensors: Sequence[Any], what: str) -> None:
+    """Copy the values of the group's first rank into the tensors of the others, in place and coalesced."""
+    for chunk in _chunks(tensors):
+        values = _received(group, chunk, what)
+        if values is not None:
+            for tensor, value in zip(chunk, values, strict=True):
+                tensor.array[...] = value
+                tensor.bump_version()
+
+
+def broadcast_buffers(group: Any, buffers: Sequence[Any]) -> None:
+    """As `broadcast_tensors`, but the tensors get new arrays: a graph that still holds the old values stays valid."""
+    for chunk in _chunks(buffers):
+        values = _received(group, chunk, "buffers")
+        if values is not None:
+            for buffer, value in zip(chunk, values, strict=True):
+                buffer.array = value
+
+
+def _received(group: Any, chunk: Sequence[Any], what: str) -> list[Any] | None:
+    """The first rank's values, one array for each tensor; None on the first rank itself."""
+    xp = array_module(chunk[0].array)
+    flat = xp.concatenate([t.array.reshape(-1) for t in chunk])
+    group.broadcast(flat, group.ranks[0], tag=what)
+    if group.rank() == 0:
+        return None
+    values, start = [], 0
+    for t in chunk:
+        values.append(flat[start : start + t.array.size].reshape(t.array.shape))
+        start += t.array.size
+    return values
+
+
+def _chunks(tensors: Sequence[Any]) -> Iterator[list[Any]]:
+    """The tensors in runs of one dtype and device, each of at most `CHUNK_BYTES` or one tensor."""
+    by_kind: dict[Any, list[Any]] = {}
+    for t in tensors:
+        by_kind.setdefault((t.array.dtype, t.device), []).append(t)
+    for same in by_kind.values():
+        chunk: list[Any] = []
+        size = 0
+        for t in same:
+            if chunk and size + t.array.nbytes > CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(t)
+            size += t.array.nbytes
+        yield chunk
