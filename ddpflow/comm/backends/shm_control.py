@@ -27,6 +27,7 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ddpflow.comm.backends.shm_segment import HUGE_BYTES, SharedFile, page_align
@@ -114,47 +115,47 @@ class ControlLayout:
     mail_bytes: int = 64 << 10
     arena_bytes: int = 1 << 38
 
-    @property
+    @cached_property
     def slots_at(self) -> int:
         """Offset of the slots in a rank's area; the header's text lies before them."""
         return _HEADER_WORDS * 8 + _TEXT_BYTES
 
-    @property
+    @cached_property
     def mail_at(self) -> int:
         """Offset of the words about peers in a rank's area."""
         return self.slots_at + self.ring * SLOT_WORDS * 8
 
-    @property
+    @cached_property
     def inline_at(self) -> int:
         """Offset of the inline buffers in a rank's area."""
         return page_align(self.mail_at + self.size * _MAIL_WORDS * 8)
 
-    @property
+    @cached_property
     def staging_at(self) -> int:
         """Offset of the staging chunks in a rank's area."""
         return self.inline_at + page_align(self.ring * self.inline_bytes)
 
-    @property
+    @cached_property
     def boxes_at(self) -> int:
         """Offset of the boxes, one for each receiver, in the sender's area."""
         return self.staging_at + self.n_chunks * self.chunk_bytes
 
-    @property
+    @cached_property
     def box_bytes(self) -> int:
         """Size of one box."""
         return page_align(MAIL_CHUNKS * self.mail_bytes)
 
-    @property
+    @cached_property
     def area_bytes(self) -> int:
         """Size of a rank's area."""
         return self.boxes_at + self.size * self.box_bytes
 
-    @property
+    @cached_property
     def control_bytes(self) -> int:
         """Size of all areas: what every rank maps; a multiple of the size of large pages."""
         return -(-self.size * self.area_bytes // HUGE_BYTES) * HUGE_BYTES
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         """Size of the file."""
         return self.control_bytes + self.size * self.arena_bytes

@@ -23,10 +23,11 @@ from ddpflow.comm.signature import Call, Signature, mismatch_text
 from ddpflow.comm.work import Work, seconds
 from ddpflow.errors import CommError, MismatchError, PeerError
 
-__all__ = ["BLOCKED", "ENDED", "TRAILING", "Engine", "ShmWork"]
+__all__ = ["BLOCKED", "ENDED", "NEVER", "TRAILING", "Engine", "ShmWork"]
 
 # What a step of an operation returns: later ones must wait as well; they may go on; it is over.
 BLOCKED, TRAILING, ENDED = range(3)
+NEVER = 1 << 62  # a value that no word reaches: what `ShmWork.block` says when there is no single word to look at
 
 _EXAMINE_EVERY_S = 0.01
 _ROOT_CAUSES = {"exception": 0, "mismatch": 1, "peer": 2, "timeout": 3}  # kinds of `Failure`, the most telling first
@@ -213,10 +214,6 @@ class Engine:
                 index, value = blocked.block()
                 moved = self.words[index] >= value if patient else self.waiter.spin(index, value)
                 now = time.monotonic()
-                if moved:
-                    quiet_since, patient = now, False
-                    continue
-                patient = True
                 self._look_around(blocked, now)
                 if now - started >= timeout_s and work.state != ENDED:
                     self._give_up(blocked, timeout_s)
@@ -225,7 +222,11 @@ class Engine:
                 if not warned and now - started >= self.spec.stall_warning_s:
                     warned = True
                     self.backend.warn_stall(blocked.call, now - started, blocked.missing())
-            self.waiter.sleep(now - quiet_since)
+            if moved:
+                quiet_since = now
+            else:
+                self.waiter.sleep(now - quiet_since)
+            patient = not moved
 
     # Failure
 

@@ -20,14 +20,13 @@ from ddpflow.comm.backends.shm_control import (
     MAIL_READ,
     MAIL_SENT,
 )
-from ddpflow.comm.backends.shm_engine import BLOCKED, ENDED, Engine, ShmWork
+from ddpflow.comm.backends.shm_engine import BLOCKED, ENDED, NEVER, Engine, ShmWork
 from ddpflow.comm.signature import Call, dtype_code, dtype_from_code
 
 __all__ = ["Mail", "Receive", "Send"]
 
 # Words of a chunk's header: whether a message begins with it, its tag, dtype and elements; bytes in this chunk.
 _BEGINS, _TAG, _DTYPE, _COUNT, _BYTES = range(5)
-_NEVER = 1 << 62
 
 
 class _Message:
@@ -174,7 +173,9 @@ class Send(ShmWork):
         return self.state
 
     def block(self) -> tuple[int, int]:
-        """Returns the peer's count of chunks read."""
+        """Returns the peer's count of chunks read; one that is gone will read no more."""
+        if self.engine.control.state(self.peer) in (LEFT, FAILED):
+            return 0, NEVER
         sent, read = self.mail.counters(self.engine.index, self.peer)
         return read, self.engine.words[sent] - MAIL_CHUNKS + 1
 
@@ -230,7 +231,7 @@ class Receive(ShmWork):
         """Returns the peer's count of chunks sent; for any source there is no single word to look at."""
         peer = self.peer if self.message is None else self.message.sender
         if peer is None:
-            return self.mail.counters(self.engine.others[0], self.engine.index)[0], _NEVER
+            return self.mail.counters(self.engine.others[0], self.engine.index)[0], NEVER
         sent, read = self.mail.counters(peer, self.engine.index)
         return sent, self.engine.words[read] + 1
 
