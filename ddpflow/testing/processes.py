@@ -20,12 +20,18 @@ from ddpflow.errors import LaunchError
 from ddpflow.testing.channel import Channel
 from ddpflow.testing.faults import RankDied
 from ddpflow.testing.outcome import Outcome
-from ddpflow.testing.worker import Report, Task
+from ddpflow.testing.task import Report, Task
 
 __all__ = ["end_idle_workers", "run_processes"]
 
 _IDLE_S = 10.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# The worker sees the modules that the test sees, wherever it runs.
+_PROGRAM = (
+    "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); "
+    "from ddpflow.testing.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+_MARK = "DDPFLOW_TEST_WORKER"
 _LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -40,12 +46,12 @@ class _Worker:
             environ.setdefault(name, "1")
         path = os.pathsep.join(sys.path)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ddpflow.testing.worker", str(theirs.fileno()), str(os.getpid()), path],
+            [sys.executable, "-c", _PROGRAM, path, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.output,
             stderr=subprocess.STDOUT,
-            env={**environ, "PYTHONPATH": path},
+            env={**environ, _MARK: "1"},
         )
         theirs.close()
         self.channel = Channel(ours)
@@ -80,6 +86,9 @@ def _modules_of(fn: Any) -> list[tuple[str, str]]:
     while hasattr(fn, "func"):
         fn = fn.func
     module = sys.modules.get(getattr(fn, "__module__", "") or "")
+    if module is not None and module.__name__ == "__main__":
+        # What a rank process calls the script; its results may refer to classes of it.
+        sys.modules.setdefault("__mp_main__", module)
     file = getattr(module, "__file__", None)
     return [(module.__name__, os.path.abspath(file))] if module is not None and file else []
 
@@ -94,6 +103,10 @@ def run_processes(
     init: bool,
 ) -> list[Outcome]:
     """Runs ``fn(rank, *args)`` in ``n`` processes; see ``run_ranks``."""
+    if _MARK in os.environ:
+        raise LaunchError(
+            "a rank process loads your script: put the call of run_ranks under if __name__ == '__main__':"
+        )
     try:
         payload = pickle.dumps((fn, args))
     except (pickle.PicklingError, AttributeError, TypeError) as error:

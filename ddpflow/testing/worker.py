@@ -12,49 +12,16 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
-from typing import Any
 
 from ddpflow.comm.default import abandon_world, destroy_process_group, init_process_group
 from ddpflow.comm.failure import FailureRecord
 from ddpflow.comm.rendezvous import close_servers
 from ddpflow.testing.channel import Channel
+from ddpflow.testing.task import Report, Task
 
-__all__ = ["Report", "Task", "main"]
+__all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass
-class Task:
-    """What a worker shall do.
-
-    Attributes:
-        rank: Its rank.
-        environ: Launcher variables of the world.
-        modules: Names and files of the modules that ``payload`` refers to, for those that cannot be imported by name.
-        payload: The pickled function and its arguments.
-        backend: Argument of ``init_process_group``.
-        timeout_s: Its deadline.
-        init: Whether to call it.
-    """
-
-    rank: int
-    environ: dict[str, str]
-    modules: list[tuple[str, str]]
-    payload: bytes
-    backend: str
-    timeout_s: float
-    init: bool
-
-
-@dataclass
-class Report:
-    """How a task ended: pickled value or exception, and the traceback as text."""
-
-    value: bytes | None = None
-    error: bytes | None = None
-    error_text: str = ""
 
 
 def _load_modules(modules: list[tuple[str, str]]) -> None:
@@ -71,7 +38,7 @@ def _load_modules(modules: list[tuple[str, str]]) -> None:
         spec = importlib.util.spec_from_file_location("__mp_main__" if name == "__main__" else name, file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
+        sys.modules[name] = sys.modules[spec.name] = module
         spec.loader.exec_module(module)
 
 
@@ -124,17 +91,10 @@ def _serve(channel: Channel) -> None:
         channel.send("idle")
 
 
-def main(argv: list[str]) -> Any:
-    """Serves tasks that come over the socket with the number ``argv[1]`` until it is closed."""
-    parent = int(argv[2])
+def main(descriptor: int, parent: int) -> None:
+    """Serves the tasks that come over a socket until it is closed; ends with the process ``parent``."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    sys.path[:] = argv[3].split(os.pathsep)
-    _serve(Channel(socket.socket(fileno=int(argv[1]))))
-
-
-if __name__ == "__main__":
-    main(sys.argv)
+    if os.getppid() == parent:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        _serve(Channel(socket.socket(fileno=descriptor)))
