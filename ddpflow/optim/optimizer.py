@@ -112,7 +112,7 @@ class Optimizer:
             options = {k: v for k, v in group.items() if k != "params"}
             for name, value in options.items():
                 if isinstance(value, (np.generic, TensorBase)):  # a float64 scalar would widen float32 parameters
-                    options[name] = value.item()  # type: ignore[attr-defined, union-attr]
+                    options[name] = value.item()  # type: ignore[union-attr]
             for param in group["params"]:
                 if param._grad is not None:
                     self._step_one(param, param._grad.array, options)
@@ -217,8 +217,8 @@ class Optimizer:
         saved = state_dict["param_groups"]
         if [len(g["params"]) for g in saved] != [len(g["params"]) for g in self.param_groups]:
             raise ValueRangeError(
-                f"loaded state has groups of {[len(g['params']) for g in saved]} parameters, this optimizer has groups of "
-                f"{[len(g['params']) for g in self.param_groups]}"
+                f"loaded state has groups of {[len(g['params']) for g in saved]} parameters, "
+                f"this optimizer has groups of {[len(g['params']) for g in self.param_groups]}"
             )
         numbers = [n for g in saved for n in g["params"]]
         params = [p for g in self.param_groups for p in g["params"]]

@@ -12,8 +12,8 @@ class SGD(Optimizer):
     """Gradient descent with momentum, dampening, Nesterov momentum and weight decay.
 
     The velocity is ``v = momentum * v + (1 - dampening) * g`` (the first is ``g`` itself) and the step ``p -= lr * v``,
-    or ``p -= lr * (g + momentum * v)`` with Nesterov. Source: PyTorch's SGD, which follows Sutskever et al. 2013 but for
-    where the learning rate stands.
+    or ``p -= lr * (g + momentum * v)`` with Nesterov. Source: PyTorch's SGD, which follows Sutskever et al. 2013
+    but for where the learning rate stands.
 
     Args:
         params: Tensors or parameter groups.
