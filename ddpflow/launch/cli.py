@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ddpflow.errors import ConfigError, LaunchError
 from ddpflow.launch.helptext import HELP
 from ddpflow.launch.options import Options, parse
+from ddpflow.launch.status import show_stacks, show_status
 from ddpflow.launch.supervisor import Supervisor
 from ddpflow.launch.target import check_target
 
@@ -33,5 +34,10 @@ def _run(options: Options) -> int:
     if options.action == "help":
         sys.stdout.write(HELP)
         return 0
+    if options.action == "status":
+        sys.stdout.write(show_status(options.target, os.environ))
+        return 0
+    if options.action == "stacks":
+        return show_stacks(options.target, os.environ)
     check_target(options.kind, options.target)
     return Supervisor(options, os.environ).run()
