@@ -12,6 +12,7 @@ from ddpflow.autograd.base import Meta, TensorBase, wrap
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.autograd.node import Node, Select, next_sequence
 from ddpflow.autograd.promotion import common, common_list, operands
+from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.autograd.saved import OUTPUT, classify, save
 from ddpflow.autograd.views import note_view, refresh
 from ddpflow.device import array_module
@@ -40,7 +41,13 @@ def unary(definition: "Op") -> Callable[..., "Tensor"]:
             raise _not_a_tensor(definition, input) from None
         if to_float and x.dtype.kind in "iub":
             x = x.astype(as_numpy(get_default_dtype()))
-        r, vjp = rule(np if x.__class__ is _ndarray else array_module(x), x)
+        before = silence(QUIET)
+        try:
+            r, vjp = rule(np if x.__class__ is _ndarray else array_module(x), x)
+        except (ValueError, TypeError) as error:
+            raise _explain(definition, error, (x,)) from None
+        finally:
+            restore(before)
         if r.__class__ is not _ndarray:
             r = _repair(r, x)
         t = _new(TensorBase.cls)
@@ -93,12 +100,15 @@ def binary(definition: "Op") -> Callable[..., "Tensor"]:
                 x, y = common(definition, x, y)
         except AttributeError:
             a, b, x, y = operands(definition, a, b)
+        before = silence(QUIET)
         try:
             r, (vjp_a, vjp_b) = rule(
                 np if x.__class__ is _ndarray or y.__class__ is _ndarray else array_module(x), x, y
             )
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise _explain(definition, error, (x, y)) from None
+        finally:
+            restore(before)
         if r.__class__ is not _ndarray:
             r = _repair(r, x)
         t = _new(TensorBase.cls)
@@ -146,7 +156,7 @@ def binary(definition: "Op") -> Callable[..., "Tensor"]:
         node.kwargs = node.versions = node.output_version = node.hooks = node.retained = node.outputs = None
         if saved == 3 and a is not None and b is not None and a.meta is None and b.meta is None:
             node.args = (a, b)
-        elif saved:
+        elif saved and (saved != 1 or a is not None) and (saved != 2 or b is not None):
             save(node, t, saved, (x if a is None else a, y if b is None else b))
         else:
             node.args = None
@@ -180,10 +190,13 @@ def general(definition: "Op") -> Callable[..., Any]:
             raise _not_a_tensor(definition, args[0] if args else None)
         if promote is not None:
             arrays = common_list(definition, args, arrays)
+        before = silence(QUIET)
         try:
             result = rule(xp, *arrays, **kwargs)
         except (ValueError, TypeError, IndexError) as error:
             raise _explain(definition, error, arrays) from None
+        finally:
+            restore(before)
         if not definition.differentiable:
             if result.__class__ is tuple:
                 return tuple([wrap(r if r.__class__ is _ndarray else _repair(r, xp)) for r in result])
@@ -272,10 +285,13 @@ def _several(
 
 
 def _bind(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Move tensors that came by keyword to their places, so that vjps and arguments line up."""
+    """Move tensors that came by keyword to their places, so that vjps and arguments line up; take NumPy's names too."""
+    params = definition.params
+    for numpy_name, name in (("axis", "dim"), ("keepdims", "keepdim")):
+        if numpy_name in kwargs and numpy_name not in params and name in params:
+            kwargs[name] = kwargs.pop(numpy_name)
     if definition.variadic or not any(isinstance(v, TensorBase) for v in kwargs.values()):
         return args, kwargs
-    params = definition.params
     placed = list(args)
     rest = dict(kwargs)
     last = max(params.index(name) for name, v in kwargs.items() if isinstance(v, TensorBase) and name in params)

@@ -88,10 +88,10 @@ def common_list(definition: Any, args: tuple[Any, ...], arrays: list[Any]) -> li
 
 def _lift(definition: Any, value: Any, position: int) -> Any:
     """A tensor, or a Python number; NumPy scalars count as Python numbers, arrays become constant tensors."""
+    if isinstance(value, np.generic):  # first: NumPy's float64 is a Python float by inheritance
+        return value.item()
     if isinstance(value, (TensorBase, bool, int, float, complex)):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, np.ndarray):
         return wrap(value)
     raise DtypeError(

@@ -3,6 +3,8 @@
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from ddpflow.autograd.base import TensorBase, meta_of, wrap
 from ddpflow.autograd.node import Node
 from ddpflow.dtype import is_floating
@@ -28,6 +30,12 @@ def classify(definition: Any, vjp: Any, arrays: Any, out: Any) -> int:
             position = definition.params.index(name) if name in definition.params else -1
             if value is None:
                 certain = certain and position >= definition.tensor_count
+            elif 0 <= position < definition.tensor_count and isinstance(value, (bool, int, float, complex)):
+                bits |= 1 << position  # a number this time, a tensor another time
+            elif isinstance(value, np.generic) and out is not None and out.ndim == 0:
+                # NumPy gives scalars for 0-d results; what is remembered must hold for results with dimensions too.
+                certain = False
+                bits |= OUTPUT if value.dtype == out.dtype and (value == out or value != value) else DERIVED
             elif isinstance(value, FunctionType):
                 if id(value) not in seen:
                     seen.add(id(value))
@@ -37,7 +45,9 @@ def classify(definition: Any, vjp: Any, arrays: Any, out: Any) -> int:
                     bits |= 1 << position
                 else:
                     bits |= OUTPUT if value is out else DERIVED
-            elif isinstance(value, (tuple, list)) and any(hasattr(item, "__array__") for item in value):
+            elif isinstance(value, (tuple, list)) and any(
+                hasattr(item, "__array__") and is_floating(item.dtype) for item in value
+            ):
                 bits |= DERIVED
     if certain:
         definition.saves[vjp.__code__] = bits
@@ -83,7 +93,7 @@ def rebind(vjp: Any, node: Node) -> Any:
             if held is not None:
                 value = held
             elif is_floating(value.dtype):  # what is not an input and not an index is the output
-                value = wrap(value, True, node)
+                value = wrap(np.asarray(value) if isinstance(value, np.generic) else value, True, node)
         cells.append(CellType(value))
     return FunctionType(vjp.__code__, vjp.__globals__, vjp.__name__, vjp.__defaults__, tuple(cells))
 

@@ -1,0 +1,236 @@
+"""Activation functions, element by element."""
+
+import math
+
+from ddpflow.autograd.op import apply, op
+from ddpflow.autograd.ops.special import erf
+from ddpflow.errors import ValueRangeError
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanhshrink",
+    "threshold",
+]
+
+_ANY = [((3, 4),), ((),), ((0, 2),)]
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+_GELU_TANH = math.sqrt(2.0 / math.pi)
+
+
+@op(samples=_ANY)
+def relu(xp, x):
+    """``max(x, 0)``; the gradient at 0 is 0."""
+    y = xp.maximum(x, 0)
+    return y, lambda g: g * (y > 0)
+
+
+@op(samples=_ANY, promote="float")
+def sigmoid(xp, x):
+    """``1 / (1 + exp(-x))``."""
+    y = 1 / (1 + xp.exp(-x))
+    return y, lambda g: g * (y * (1 - y))
+
+
+@op(samples=_ANY)
+def silu(xp, x):
+    """``x * sigmoid(x)``, also called swish."""
+
+    def vjp(g):
+        s = 1 / (1 + xp.exp(-x))
+        return g * (s * (1 + x * (1 - s)))
+
+    return x / (1 + xp.exp(-x)), vjp
+
+
+@op(samples=[((3, 4), "none"), ((3, 4), "tanh"), ((),), ((0, 2),)])
+def gelu(xp, input, approximate="none"):
+    """``x * P(X <= x)`` for a standard normal X; ``approximate="tanh"`` for the usual formula without erf.
+
+    Source: Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08415.
+    """
+    if approximate == "tanh":
+
+        def vjp_tanh(g):
+            t = xp.tanh(_GELU_TANH * (input + 0.044715 * input * input * input))
+            slope = _GELU_TANH * (1 + 3 * 0.044715 * input * input)
+            return g * (0.5 * (1 + t) + 0.5 * input * (1 - t * t) * slope)
+
+        t = xp.tanh(_GELU_TANH * (input + 0.044715 * input * input * input))
+        return 0.5 * input * (1 + t), vjp_tanh
+    if approximate != "none":
+        raise ValueRangeError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
+
+    def vjp(g):
+        cdf = 0.5 * (1 + apply(xp, erf, input * math.sqrt(0.5)))
+        return g * (cdf + input * (xp.exp(-0.5 * input * input) / math.sqrt(2 * math.pi)))
+
+    return input * (0.5 * (1 + apply(xp, erf, input * math.sqrt(0.5)))), vjp
+
+
+@op(samples=[((3, 4),), ((3, 4), 2.0, 1.0), ((),)])
+def softplus(xp, input, beta=1, threshold=20):
+    """``log(1 + exp(beta * x)) / beta``, and x itself where ``beta * x`` is above the threshold."""
+    scaled = input * beta
+    y = xp.logaddexp(scaled, 0) / beta
+
+    def vjp(g):
+        s = input * beta
+        return xp.where(s > threshold, g, g / (1 + xp.exp(-s)))
+
+    return xp.where(scaled > threshold, input, y), vjp
+
+
+@op(samples=[((3, 4),), ((3, 4), 0.2), ((),)])
+def leaky_relu(xp, input, negative_slope=0.01):
+    """X where it is positive, ``negative_slope * x`` elsewhere."""
+    return xp.where(input > 0, input, input * negative_slope), lambda g: xp.where(input > 0, g, g * negative_slope)
+
+
+@op(samples=[((3, 4),), ((3, 4), 0.5), ((),)])
+def elu(xp, input, alpha=1.0):
+    """X where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    negative = alpha * xp.expm1(xp.minimum(input, 0))
+    return (
+        xp.where(input > 0, input, negative),
+        lambda g: xp.where(input > 0, g, g * (alpha * xp.exp(xp.minimum(input, 0)))),
+    )
+
+
+@op(samples=[((3, 4),), ((3, 4), 0.5)])
+def celu(xp, input, alpha=1.0):
+    """X where it is positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere."""
+    negative = alpha * xp.expm1(xp.minimum(input, 0) / alpha)
+    return (
+        xp.where(input > 0, input, negative),
+        lambda g: xp.where(input > 0, g, g * xp.exp(xp.minimum(input, 0) / alpha)),
+    )
+
+
+@op(samples=_ANY)
+def selu(xp, x):
+    """The self-normalising elu. Source: Klambauer et al., arXiv:1706.02515."""
+    scale, alpha = _SELU_SCALE, _SELU_SCALE * _SELU_ALPHA
+    return (
+        xp.where(x > 0, x * scale, alpha * xp.expm1(xp.minimum(x, 0))),
+        lambda g: xp.where(x > 0, g * scale, g * (alpha * xp.exp(xp.minimum(x, 0)))),
+    )
+
+
+@op(samples=_ANY)
+def logsigmoid(xp, x):
+    """``log(sigmoid(x))`` without overflow."""
+    return -xp.logaddexp(-x, 0), lambda g: g / (1 + xp.exp(x))
+
+
+@op(samples=_ANY)
+def mish(xp, x):
+    """``x * tanh(softplus(x))``. Source: Misra, arXiv:1908.08681."""
+
+    def vjp(g):
+        t = xp.tanh(xp.logaddexp(x, 0))
+        return g * (t + x * (1 - t * t) / (1 + xp.exp(-x)))
+
+    return x * xp.tanh(xp.logaddexp(x, 0)), vjp
+
+
+@op(samples=[((3, 4),), ((3, 4), -0.5, 0.5)])
+def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
+    """The values held within [min_val, max_val]; no gradient passes at the bounds or beyond."""
+    y = xp.minimum(xp.maximum(input, min_val), max_val)
+    return y, lambda g: xp.where((y > min_val) & (y < max_val), g, 0)
+
+
+def relu6(input):
+    """The values held within [0, 6]."""
+    return hardtanh(input, 0, 6)
+
+
+@op(samples=_ANY)
+def hardsigmoid(xp, x):
+    """``x / 6 + 1 / 2`` held within [0, 1]."""
+    return xp.minimum(xp.maximum(x + 3, 0), 6) / 6, lambda g: xp.where((x > -3) & (x < 3), g / 6, 0)
+
+
+@op(samples=_ANY)
+def hardswish(xp, x):
+    """``x * hardsigmoid(x)``. Source: Howard et al., arXiv:1905.02244."""
+    return x * xp.minimum(xp.maximum(x + 3, 0), 6) / 6, lambda g: xp.where(
+        x <= -3, 0, xp.where(x < 3, g * (x / 3 + 0.5), g)
+    )
+
+
+@op(samples=[((3, 4),), ((3, 4), 0.2)])
+def hardshrink(xp, input, lambd=0.5):
+    """The values, but 0 where they lie within [-lambd, lambd]."""
+    return xp.where(xp.abs(input) <= lambd, 0, input), lambda g: xp.where(xp.abs(input) <= lambd, 0, g)
+
+
+@op(samples=[((3, 4),), ((3, 4), 0.2)])
+def softshrink(xp, input, lambd=0.5):
+    """The values moved towards 0 by lambd, and 0 where that would change the sign."""
+    return (
+        xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * 0)),
+        lambda g: xp.where(xp.abs(input) <= lambd, 0, g),
+    )
+
+
+@op(samples=[((3, 4), 0.1, 20.0), ((3,), -0.5, 1.0)], tensors=1)
+def threshold(xp, input, threshold, value):
+    """The values, but ``value`` where they are not above the threshold."""
+    return xp.where(input > threshold, input, value), lambda g: xp.where(input > threshold, g, 0)
+
+
+@op(samples=_ANY)
+def softsign(xp, x):
+    """``x / (1 + |x|)``."""
+
+    def vjp(g):
+        d = 1 + xp.abs(x)
+        return g / (d * d)
+
+    return x / (1 + xp.abs(x)), vjp
+
+
+@op(samples=_ANY)
+def tanhshrink(xp, x):
+    """``x - tanh(x)``."""
+
+    def vjp(g):
+        t = xp.tanh(x)
+        return g * (t * t)
+
+    return x - xp.tanh(x), vjp
+
+
+@op(samples=[((2, 3, 4), (3,)), ((2, 3), (1,)), ((4,), (1,)), ((2, 3), ())])
+def prelu(xp, input, weight):
+    """X where it is positive, ``weight * x`` elsewhere; one weight, or one for each channel (dimension 1)."""
+    shape = (1, -1) + (1,) * (input.ndim - 2) if input.ndim > 1 and weight.ndim else (-1,) if weight.ndim else ()
+
+    def to_weight(g):
+        part = xp.where(input > 0, 0, g * input)
+        axes = tuple([i for i in range(part.ndim) if i != 1 or weight.size == 1])
+        return part.sum(axes).reshape(weight.shape)
+
+    return xp.where(input > 0, input, input * weight.reshape(shape)), (
+        lambda g: xp.where(input > 0, g, g * weight.reshape(shape)),
+        to_weight,
+    )

@@ -1,0 +1,56 @@
+"""Dimensions as PyTorch users give them, as non-negative axes; and small helpers that reductions share."""
+
+from ddpflow.errors import IndexRangeError, ShapeError
+
+__all__ = ["axes_of", "axis_of", "is_half", "kept_shape", "wide"]
+
+
+def axis_of(dim, ndim):
+    """A dimension as a non-negative axis; a 0-d tensor counts as having one.
+
+    Raises:
+        IndexRangeError: When it is out of range.
+    """
+    count = ndim or 1
+    axis = int(dim)
+    if not -count <= axis < count:
+        raise IndexRangeError(
+            f"Dimension out of range (expected to be in range of [{-count}, {count - 1}], but got {axis})"
+        )
+    return axis % count
+
+
+def axes_of(dim, ndim):
+    """One dimension or several as a tuple of axes; None and an empty list mean all.
+
+    Raises:
+        IndexRangeError: When one is out of range.
+        ShapeError: When one appears twice.
+    """
+    if dim is None:
+        return tuple(range(ndim))
+    if dim.__class__ is int:
+        return (axis_of(dim, ndim),) if ndim else axes_of([dim], 0)
+    if hasattr(dim, "__index__"):
+        dim = [dim]
+    axes = tuple([axis_of(d, ndim) for d in dim])
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"a dimension appears more than once in {list(dim)}")
+    if ndim == 0:
+        return ()
+    return axes or tuple(range(ndim))
+
+
+def kept_shape(shape, axes):
+    """The shape after a reduction over ``axes`` that keeps them with length 1."""
+    return tuple([1 if i in axes else n for i, n in enumerate(shape)])
+
+
+def is_half(dtype):
+    """True for float16 and bfloat16, as NumPy's or as our dtype."""
+    return dtype.itemsize == 2 and dtype.name in ("float16", "bfloat16")
+
+
+def wide(xp, a):
+    """The array in float32 when it is of a half type: sums of halves are taken in float32 and rounded once."""
+    return a.astype(xp.float32) if is_half(a.dtype) else a

@@ -1,0 +1,185 @@
+"""Running sums, products and extremes along a dimension."""
+
+from collections import namedtuple
+
+from ddpflow.autograd.op import Ints, op
+from ddpflow.autograd.ops.dims import axis_of, wide
+from ddpflow.autograd.ops.joining import cat
+from ddpflow.dtype import as_numpy
+
+__all__ = [
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_trapezoid",
+    "diff",
+    "logcumsumexp",
+    "trapezoid",
+    "trapz",
+]
+
+_SAMPLES = [((3, 4), 0), ((3, 4), -1), ((5,), 0), ((), 0), ((2, 0), 1), ((2, 3, 4), 1)]
+
+
+def _typed(xp, input, dtype):
+    if dtype is not None:
+        return input.astype(as_numpy(dtype))
+    return input.astype(xp.int64) if input.dtype.kind in "biu" else input
+
+
+@op(samples=[*_SAMPLES, (Ints((3, 2), 5), 0)], tensors=1)
+def cumsum(xp, input, dim, dtype=None):
+    """The sums of the elements up to each one along a dimension."""
+    axis = axis_of(dim, input.ndim)
+    a = _typed(xp, input, dtype)
+    if input.ndim == 0:
+        return a.copy(), lambda g: g
+    out = wide(xp, a).cumsum(axis).astype(a.dtype)
+    return out, lambda g: xp.flip(xp.flip(g, axis).cumsum(axis), axis)
+
+
+@op(samples=_SAMPLES, tensors=1)
+def cumprod(xp, input, dim, dtype=None):
+    """The products of the elements up to each one along a dimension; zeros are no problem for the gradient."""
+    axis = axis_of(dim, input.ndim)
+    a = _typed(xp, input, dtype)
+    if input.ndim == 0:
+        return a.copy(), lambda g: g
+    out = wide(xp, a).cumprod(axis).astype(a.dtype)
+
+    def vjp(g):
+        if not (input == 0).any():
+            return xp.flip(xp.flip(g * out, axis).cumsum(axis), axis) / input
+        x, incoming = xp.moveaxis(input, axis, 0), xp.moveaxis(g, axis, 0)
+        count = x.shape[0]
+        before = [xp.ones_like(x[0])]
+        for i in range(count - 1):
+            before.append(before[-1] * x[i])
+        # What reaches the product at i: its own gradient and, through the next factor, all later ones'.
+        reach = [incoming[count - 1]]
+        for i in range(count - 2, -1, -1):
+            reach.append(incoming[i] + x[i + 1] * reach[-1])
+        return xp.moveaxis(xp.stack(before, 0) * xp.stack(reach[::-1], 0), 0, axis)
+
+    return out, vjp
+
+
+@op(samples=[s for s in _SAMPLES], tensors=1)
+def logcumsumexp(xp, input, dim):
+    """The logarithm of the running sums of ``exp(x)`` along a dimension, without overflow."""
+    axis = axis_of(dim, input.ndim)
+    if input.ndim == 0:
+        return input.copy(), lambda g: g
+    out = xp.logaddexp.accumulate(wide(xp, input), axis).astype(input.dtype)
+
+    def vjp(g):
+        # Sum over later j of g_j * exp(x_i - y_j), with the exponents held below 0 by a common shift.
+        count = input.shape[axis]
+        x, y, incoming = xp.moveaxis(input, axis, -1), xp.moveaxis(out, axis, -1), xp.moveaxis(g, axis, -1)
+        places = xp.arange(count)
+        later = places.reshape(1, count) >= places.reshape(count, 1)
+        y = xp.where(y == -xp.inf, 0, y)
+        weights = xp.exp(xp.where(later, x[..., :, None] - y[..., None, :], -xp.inf))
+        return xp.moveaxis((weights * incoming[..., None, :]).sum(-1), -1, axis)
+
+    return out, vjp
+
+
+@op(samples=[((3, 4), Ints((3, 4), 4), 1), ((3, 4), Ints((3, 4), 3), 0)], tensors=2)
+def values_along(xp, input, index, dim):
+    """The elements at the given indices along a dimension (as many as the input has)."""
+
+    def vjp(g):
+        count = input.shape[dim]
+        x_index, incoming = xp.moveaxis(index, dim, -1), xp.moveaxis(g, dim, -1)
+        hits = x_index[..., None, :] == xp.arange(count).reshape(count, 1)
+        return xp.moveaxis(xp.where(hits, incoming[..., None, :], 0).sum(-1), -1, dim)
+
+    return xp.take_along_axis(input, index, dim), (vjp, None)
+
+
+@op(samples=[((3, 4), 1), ((5,), 0), (Ints((3, 4), 3), 0)], differentiable=False, tensors=1)
+def running_argmax(xp, input, dim):
+    """The index of the last greatest element up to each place along a dimension."""
+    return _running(xp, input, dim, xp.maximum)
+
+
+@op(samples=[((3, 4), 1), ((5,), 0), (Ints((3, 4), 3), 0)], differentiable=False, tensors=1)
+def running_argmin(xp, input, dim):
+    """The index of the last least element up to each place along a dimension."""
+    return _running(xp, input, dim, xp.minimum)
+
+
+def _running(xp, input, dim, extreme):
+    best = extreme.accumulate(input, dim)
+    shape = tuple([-1 if i == dim else 1 for i in range(input.ndim)])
+    places = xp.arange(input.shape[dim]).reshape(shape)
+    hit = (input == best) | (input != input)
+    return xp.maximum.accumulate(xp.where(hit, places, 0), dim)
+
+
+_CummaxResult = namedtuple("cummax", "values indices")
+_CumminResult = namedtuple("cummin", "values indices")
+
+
+def _extremes(input, dim, search, result):
+    axis = axis_of(dim, input.array.ndim)
+    if input.array.ndim == 0:
+        return result(input.clone(), input.new_zeros((), dtype="int64"))
+    index = search(input, axis)
+    return result(values_along(input, index, axis), index)
+
+
+def cummax(input, dim):
+    """The greatest element up to each place along a dimension, and its index, as a named tuple."""
+    return _extremes(input, dim, running_argmax, _CummaxResult)
+
+
+def cummin(input, dim):
+    """The least element up to each place along a dimension, and its index, as a named tuple."""
+    return _extremes(input, dim, running_argmin, _CumminResult)
+
+
+def diff(input, n=1, dim=-1, prepend=None, append=None):
+    """The n-th differences of neighbours along a dimension, after putting ``prepend`` before and ``append`` behind."""
+    axis = axis_of(dim, input.array.ndim)
+    parts = [part for part in (prepend, input, append) if part is not None]
+    if len(parts) > 1:
+        input = cat(parts, axis)
+    for _ in range(n):
+        length = input.array.shape[axis]
+        if length == 0:
+            break
+        upper, lower = (slice(None),) * axis + (slice(1, None),), (slice(None),) * axis + (slice(0, length - 1),)
+        a, b = input[upper], input[lower]
+        input = a.logical_xor(b) if input.array.dtype.kind == "b" else a - b
+    return input
+
+
+def trapezoid(y, x=None, *, dx=1.0, dim=-1):
+    """The integral of ``y`` along a dimension by the trapezoid rule, at points ``x`` or at steps of ``dx``."""
+    areas = _areas(y, x, dx, dim)
+    return areas.sum(dim)
+
+
+def cumulative_trapezoid(y, x=None, *, dx=1.0, dim=-1):
+    """The running integral of ``y`` along a dimension by the trapezoid rule."""
+    return cumsum(_areas(y, x, dx, dim), dim)
+
+
+def _areas(y, x, dx, dim):
+    axis = axis_of(dim, y.array.ndim)
+    lead = (slice(None),) * axis
+    length = y.array.shape[axis]
+    total = y[(*lead, slice(1, None))] + y[(*lead, slice(0, max(length - 1, 0)))]
+    if x is None:
+        return total * (dx / 2)
+    if x.array.ndim == 1:
+        steps = diff(x).reshape((-1,) + (1,) * (y.array.ndim - 1 - axis))
+    else:
+        steps = diff(x, dim=dim)
+    return total * steps / 2
+
+
+trapz = trapezoid
