@@ -20,7 +20,8 @@ from ddpflow.errors import BackendUnavailable, CommError, ConfigError
 __all__ = ["abandon_world", "destroy_process_group", "init_process_group"]
 
 _CLOSE_S = 2.0
-_n_inits = 0
+# How often this process has met others at an address: each meeting has its own part of the store there.
+_n_inits: dict[tuple[str, int, str], int] = {}
 
 
 def init_process_group(
@@ -55,7 +56,6 @@ def init_process_group(
         CollectiveTimeout: Ranks did not come in time; they are named.
         PeerError: A rank failed meanwhile.
     """
-    global _n_inits
     if installed_world() is not None:
         raise ConfigError("init_process_group was called twice; call destroy_process_group first")
     if store is not None and init_method is not None:
@@ -83,9 +83,10 @@ def init_process_group(
             root = open_store(context, init_method, timeout_s, watch.check)
     if watch.run_dir is None and isinstance(root, TCPStore) and context.world_size > 1:
         watch.fetch = _failure_reader(root)
+    address = (context.master_addr, context.master_port, init_method or "env://")
     if not threads:
-        _n_inits += 1
-    part = PrefixStore(f"{group_name or 'world'}/{1 if threads or store is not None else _n_inits}", root)
+        _n_inits[address] = _n_inits.get(address, 0) + 1
+    part = PrefixStore(f"{group_name or 'world'}/{1 if threads or store is not None else _n_inits[address]}", root)
     what = "init_process_group"
     where = f" at {context.master_addr}:{context.master_port}" if isinstance(root, TCPStore) else ""
     everyone = range(context.world_size)

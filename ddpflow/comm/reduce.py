@@ -41,6 +41,7 @@ _UFUNC: dict[ReduceOp, np.ufunc] = {
     ReduceOp.BOR: np.bitwise_or,
     ReduceOp.BXOR: np.bitwise_xor,
 }
+_AVG = ReduceOp.AVG  # a member looked up on its class costs as much as adding a hundred numbers
 _BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 _ORDERED = (ReduceOp.MIN, ReduceOp.MAX)
 
@@ -74,29 +75,32 @@ def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Red
         out: Flat contiguous array; may be one of the sources (the same memory exactly, not a shifted part of it).
         op: The combination; AVG divides by ``len(sources)``.
     """
-    if len(sources) == 1:
+    n = len(sources)
+    if n == 1:
         if out is not sources[0]:
             np.copyto(out, sources[0])
         return
     ufunc = _UFUNC[op]
     # A reciprocal is exact for powers of two only: other sizes divide, so that the average of n equal values is that
     # value.
-    n = len(sources)
-    average = op is ReduceOp.AVG
-    wide = out.dtype.itemsize == 2 and (out.dtype.kind == "f" or out.dtype.name == "bfloat16")
-    step = max(1, BLOCK_BYTES // (4 if wide else out.dtype.itemsize))
+    average = op is _AVG
+    dtype = out.dtype
+    itemsize = dtype.itemsize
+    wide = itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
+    step = BLOCK_BYTES // (4 if wide else itemsize)
     if wide:
         _reduce_half(sources, out, ufunc, average, step)
         return
     first, second, rest = sources[0], sources[1], sources[2:]
-    if out.size <= step and not _aliases_later(rest, out):
+    aliases = bool(rest) and _aliases_later(rest, out)
+    if out.size <= step and not aliases:
         ufunc(first, second, out=out)
         for source in rest:
             ufunc(out, source, out=out)
         if average:
             _divide(out, n)
         return
-    scratch = np.empty(min(step, out.size), out.dtype) if _aliases_later(rest, out) else None
+    scratch = np.empty(min(step, out.size), dtype) if aliases else None
     for start in range(0, out.size, step):
         part = slice(start, min(start + step, out.size))
         target = out[part]

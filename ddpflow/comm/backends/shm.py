@@ -1,10 +1,14 @@
 """The transport for ranks of one host: shared memory, and the default for CPU arrays.
 
-shm_segment.py    nameless shared files        shm_operation.py  a collective in flight
-shm_handshake.py  who gets the descriptor      shm_mail.py       send and receive
-shm_control.py    layout, flags, memory order  shm_engine.py     progress, waiting, failure
-shm_arena.py      registered memory            shm_wait.py       back-off, who is alive
-shm_moves.py      the copies and sums of each collective
+- shm_segment.py: nameless shared files
+- shm_handshake.py: who gets their descriptor
+- shm_control.py: what lies where, flags, memory order
+- shm_arena.py: registered memory
+- shm_moves.py: the copies and sums of each collective
+- shm_operation.py: a collective in flight; shm_small.py: the short way of small all-reduces
+- shm_mail.py: send and receive
+- shm_engine.py: progress, waiting, failure
+- shm_wait.py: back-off, and who is still alive
 """
 
 import sys
@@ -32,6 +36,7 @@ from ddpflow.comm.backends.shm_moves import (
 )
 from ddpflow.comm.backends.shm_operation import Operation, Vacancy, pack_signature
 from ddpflow.comm.backends.shm_segment import SharedFile, create_file
+from ddpflow.comm.backends.shm_small import SmallReducer
 from ddpflow.comm.backends.shm_wait import Peers
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, dtype_code
@@ -61,6 +66,7 @@ class ShmBackend(Backend):
         super().__init__(spec)
         ranks_here = max(spec.size, spec.context.local_world_size)
         self._engine = Engine(self, control, Peers(handles, spec.group_rank), ranks_here)
+        self._small = SmallReducer(self._engine)
         self._mail: Mail | None = None
         self._closed = False
 
@@ -119,6 +125,9 @@ class ShmBackend(Backend):
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
         """Replaces `array` by the reduction over all ranks."""
+        work = self._small.all_reduce(array, op, call)
+        if work is not None:
+            return work
         spec = self.spec
         move = AllReduce(array, op, spec.size, spec.group_rank)
         return self._launch(call, move, dtype_code(array.dtype), array.size, op)

@@ -164,6 +164,11 @@ class Engine:
         self._slots_free_until = self.ring + min(words[header + COMPLETED] for header in self.headers)
         return self.launched < self._slots_free_until
 
+    def count_completed(self) -> None:
+        """Tells the peers that this rank is done with one more collective, and with its slot."""
+        self._completed = completed = self._completed + 1
+        self.words[self._own_completed] = completed
+
     def advance(self) -> None:
         """Moves everything on as far as it goes now; the caller holds the lock."""
         flight = self.flight
@@ -172,8 +177,7 @@ class Engine:
                 state = flight[0].step()
                 if state == ENDED:
                     flight.popleft()
-                    self._completed += 1
-                    self.words[self._own_completed] = self._completed
+                    self.count_completed()
                     continue
                 if state == TRAILING:
                     for work in islice(flight, 1, None):
@@ -184,9 +188,9 @@ class Engine:
                 self.messages = [work for work in self.messages if work.step() != ENDED]
         except Exception as error:
             if error is not self.backend.failure:
-                self._fail_own(error)
+                self.fail_own(error)
         except BaseException as error:  # Ctrl-C in the middle of a step
-            self._fail_own(error)
+            self.fail_own(error)
             raise
 
     def poll(self) -> None:
@@ -245,7 +249,7 @@ class Engine:
         if self.backend.failure is None:
             self.control.set_state(LEFT, self._completed)
 
-    def _fail_own(self, error: BaseException) -> None:
+    def fail_own(self, error: BaseException) -> None:
         """Fails because of an error of this rank's own, a full memory for instance."""
         text = f"rank {self.spec.rank}: {type(error).__name__} in a collective: {error}"
         own = error if isinstance(error, CommError) else CommError(text)

@@ -38,7 +38,7 @@ __all__ = ["Operation", "Vacancy", "pack_signature", "unpack_signature"]
 
 _LAUNCHED, _READY, _STAGED, _TRAILING, _ENDED = range(5)
 # Posting further ahead of the peers only pushes the pieces out of the cache.
-_LEAD = 2
+_LEAD = 8
 # From this many ranks on, a staged all-reduce is cheaper in two rounds than when everybody reduces everything.
 _SHARDED_FROM = 4
 
@@ -122,6 +122,11 @@ class Operation(ShmWork):
         else:
             engine.control.announce(slot + ARRIVED, number + 1)
         flight.append(self)
+
+    def take_over(self, number: int) -> None:
+        """Goes on with collective `number`, which is ready already."""
+        self._number, self._at, self._stage = number, number % self.engine.ring * SLOT_WORDS, _READY
+        self.engine.flight.append(self)
 
     def _make_ready(self, slot: int) -> None:
         """Lets the peers read the own data."""

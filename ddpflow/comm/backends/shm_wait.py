@@ -35,13 +35,17 @@ class Waiter:
     Args:
         words: shared memory as 8-byte words.
         ranks_here: ranks that compete for the cores of this host.
+
+    Attributes:
+        may_spin: whether each rank can have a core.
     """
 
-    __slots__ = ("_spins", "_words")
+    __slots__ = ("_spins", "_words", "may_spin")
 
     def __init__(self, words: memoryview, ranks_here: int) -> None:
         self._words = words
-        self._spins = _SPINS if ranks_here <= usable_cores() else 0
+        self.may_spin = ranks_here <= usable_cores()
+        self._spins = _SPINS if self.may_spin else 0
 
     def spin(self, index: int, value: int) -> bool:
         """Waits some microseconds for word `index` to reach `value`; returns whether it has."""
