@@ -12,12 +12,11 @@ import numpy as np
 
 from ddpflow.autograd.base import wrap
 from ddpflow.autograd.mode import no_grad
-from ddpflow.autograd.ops.sampling import draw_normal, draw_uniform
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.autograd.views import write
 from ddpflow.device import array_module, device_of, move
 from ddpflow.errors import ValueRangeError
-from ddpflow.random import Generator, stream
+from ddpflow.random import Generator, draw_normal, draw_uniform, stream
 
 __all__ = [
     "calculate_gain",
