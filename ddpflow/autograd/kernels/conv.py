@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import numpy as np
+
+from ddpflow.autograd.kernels.conv_flat import fits, flat_forward, flat_input_gradient, flat_weight_gradient
+
 __all__ = ["Plan", "forward", "input_gradient", "weight_gradient", "windows"]
 
 
@@ -65,6 +69,8 @@ def _inside(size: tuple[int, ...], plan: Plan) -> Any:
 
 def forward(xp: Any, x: Any, w: Any, plan: Plan, out_size: tuple[int, ...]) -> Any:
     """The convolution (cross-correlation) of an input with a weight, at the first ``out_size`` positions."""
+    if xp is np and x.size and fits(plan, len(out_size)):
+        return flat_forward(x, w, plan.pads, plan.dilation, out_size)
     n, groups, outs = x.shape[0], plan.groups, w.shape[0]
     length = _count(out_size)
     padded = _padded(xp, x, plan)
@@ -78,6 +84,10 @@ def forward(xp: Any, x: Any, w: Any, plan: Plan, out_size: tuple[int, ...]) -> A
 
 def input_gradient(xp: Any, g: Any, w: Any, size: tuple[int, ...], plan: Plan) -> Any:
     """The adjoint of `forward` in the input: spreads ``g`` over an input of spatial shape ``size``."""
+    if xp is np and g.size and fits(plan, len(size)):
+        found = flat_input_gradient(g, w, size, plan.pads, plan.dilation)
+        if found is not None:
+            return found
     n, groups, outs = g.shape[0], plan.groups, w.shape[0]
     padded_size = [k + lo + hi for k, (lo, hi) in zip(size, plan.pads, strict=True)]
     padded = xp.zeros((n, groups * w.shape[1], *padded_size), g.dtype)
@@ -91,6 +101,8 @@ def input_gradient(xp: Any, g: Any, w: Any, size: tuple[int, ...], plan: Plan) -
 
 def weight_gradient(xp: Any, x: Any, g: Any, kernel: tuple[int, ...], plan: Plan) -> Any:
     """The adjoint of `forward` in the weight: what a kernel of shape ``kernel`` sees of ``x``, weighted by ``g``."""
+    if xp is np and x.size and fits(plan, len(kernel)):
+        return flat_weight_gradient(x, g, kernel, plan.pads, plan.dilation)
     n, groups, outs = x.shape[0], plan.groups, g.shape[1]
     ins, length = x.shape[1] // groups, _count(g.shape[2:])
     padded = _padded(xp, x, plan)

@@ -1,6 +1,5 @@
 """Losses between predictions and targets, element by element and then reduced; PyTorch's names and arguments."""
 
-
 import numpy as np
 
 from ddpflow.autograd.op import op
