@@ -109,7 +109,7 @@ class ControlLayout:
 
     size: int
     ring: int = 16
-    inline_bytes: int = 8192
+    inline_bytes: int = 16384
     chunk_bytes: int = 128 << 10
     n_chunks: int = 8
     mail_bytes: int = 64 << 10

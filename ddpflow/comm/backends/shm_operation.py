@@ -310,6 +310,10 @@ class Operation(ShmWork):
         """Returns the ranks that have not even made the call, or else those whose part is lacking."""
         return [r for r in self.engine.others if not self._has(r, ARRIVED)] or self.behind()
 
+    def withdraw(self) -> None:
+        """Takes the own data back; that this rank had arrived stays to be seen."""
+        self.engine.words[self.engine.own_slots + self._at + READY] = 0
+
     def check_calls(self) -> None:
         """Raises the recorded error if a rank that has arrived made another call."""
         engine = self.engine
