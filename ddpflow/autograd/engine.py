@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.autograd.anomaly import check_gradients, is_anomaly_enabled
 from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.higher import tensor_vjps
 from ddpflow.autograd.mode import set_grad_enabled
@@ -35,13 +36,15 @@ class Pass:
     Attributes:
         callbacks: What runs at its end.
         on_nested: What runs when another pass starts inside it (in a hook, or in checkpointed code).
+        on_error: What runs when it ends in an exception, in place of the callbacks.
     """
 
-    __slots__ = ("callbacks", "on_nested")
+    __slots__ = ("callbacks", "on_error", "on_nested")
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
         self.on_nested: list[Callable[[], None]] = []
+        self.on_error: list[Callable[[], None]] = []
 
 
 class _Running(threading.local):
@@ -207,6 +210,10 @@ def _run(
             _walk(starts, seeds, retain, create_graph, captured, allowed, accumulate)
             while this.callbacks:
                 this.callbacks.pop(0)()
+    except BaseException:
+        for listener in this.on_error:
+            listener()
+        raise
     finally:
         restore(before)
         _running.passes.pop()
@@ -227,6 +234,7 @@ def _walk(
     pending: dict[Any, Any] = {}
     summed: set[Any] = set()  # whose pending gradient is a sum of our own making, free to be added to in place
     ready: list[tuple[int, Node]] = []
+    look_for_nan = is_anomaly_enabled()
     for start, seed in zip(starts, seeds, strict=True):
         if allowed is None or start in allowed or start in captured:
             pending[start] = seed if start not in pending else pending[start] + seed
@@ -269,6 +277,8 @@ def _walk(
                 grads = [vjp and vjp(g) for vjp in vjps]
             else:
                 grads = list(vjps(g))
+        if look_for_nan:
+            check_gradients(node, grads)
         if not retain:
             node.vjps = node.args = None
         vjps = g = None

@@ -225,7 +225,7 @@ def _compare(
     if x.dtype.kind == "c":
         raise ShapeError("gradcheck of complex inputs is not supported: check the real and imaginary parts")
     if x.size <= FULL_LIMIT and not fast_mode:
-        steps = [(f"element {np.unravel_index(k, x.shape)}", k) for k in range(x.size)]
+        steps = [(f"element {tuple(map(int, np.unravel_index(k, x.shape)))}", k) for k in range(x.size)]
     else:
         steps = [(f"random direction {k}", -1) for k in range(DIRECTIONS)]
     for name, k in steps:
@@ -236,9 +236,10 @@ def _compare(
             direction = rng.standard_normal(x.size)
             direction /= np.linalg.norm(direction) or 1.0
         v = xp.asarray(direction.reshape(x.shape)).astype(x.dtype)
-        numeric = (value(index, x + eps * v) - value(index, x - eps * v)) / (2 * eps)
+        numeric = (value(index, xp.asarray(x + eps * v)) - value(index, xp.asarray(x - eps * v))) / (2 * eps)
         found = float((g * v).sum())
         if not abs(numeric - found) <= atol + rtol * abs(numeric):
             raise GradcheckError(
-                f"input {index} of shape {tuple(x.shape)}, {name}: backward says {found:.8g}, finite differences {numeric:.8g}"
+                f"input {index} of shape {tuple(x.shape)}, {name}: backward says {found:.8g}, "
+                f"finite differences {numeric:.8g}"
             )

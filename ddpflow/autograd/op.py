@@ -140,9 +140,10 @@ def op(
     if definition.name in REGISTRY:
         raise ValueError(f"an op named {definition.name!r} exists already; give this one another name")
     REGISTRY[definition.name] = definition
-    if required == len(parameters) == 2 and promote and differentiable:
+    count = definition.tensor_count
+    if required == len(parameters) == 2 == count and promote and differentiable:
         call = binary(definition)
-    elif required == len(parameters) == 1 and differentiable and not view:
+    elif required == len(parameters) == 1 == count and differentiable and not view:
         call = unary(definition)
     else:
         call = general(definition)

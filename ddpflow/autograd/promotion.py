@@ -78,6 +78,9 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
 def common_list(definition: Any, args: tuple[Any, ...], arrays: list[Any]) -> list[Any]:
     """The arrays of all tensor arguments cast to their common dtype; Python numbers among the tensors take part."""
     count = len(args) if definition.variadic else definition.tensor_count
+    for i, x in enumerate(arrays[:count]):
+        if isinstance(x, np.generic):  # counts as a Python number, as in `operands`
+            arrays[i] = x.item()
     chosen = [x for x in arrays[:count] if hasattr(x, "dtype") or isinstance(x, (bool, int, float, complex))]
     dtype = result_dtype(chosen)
     if definition.promote == "float" and kind_rank(dtype) < 2:

@@ -225,10 +225,10 @@ def prelu(xp, input, weight):
     """X where it is positive, ``weight * x`` elsewhere; one weight, or one for each channel (dimension 1)."""
     shape = (1, -1) + (1,) * (input.ndim - 2) if input.ndim > 1 and weight.ndim else (-1,) if weight.ndim else ()
 
+    axes = tuple([i for i in range(input.ndim) if i != 1 or weight.size == 1])
+
     def to_weight(g):
-        part = xp.where(input > 0, 0, g * input)
-        axes = tuple([i for i in range(part.ndim) if i != 1 or weight.size == 1])
-        return part.sum(axes).reshape(weight.shape)
+        return xp.where(input > 0, 0, g * input).sum(axes).reshape(weight.shape)
 
     return xp.where(input > 0, input, input * weight.reshape(shape)), (
         lambda g: xp.where(input > 0, g, g * weight.reshape(shape)),

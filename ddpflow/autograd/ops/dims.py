@@ -1,8 +1,10 @@
 """Dimensions as PyTorch users give them, as non-negative axes; and small helpers that reductions share."""
 
+from collections import namedtuple
+
 from ddpflow.errors import IndexRangeError, ShapeError
 
-__all__ = ["axes_of", "axis_of", "is_half", "kept_shape", "wide"]
+__all__ = ["axes_of", "axis_of", "is_half", "kept_shape", "named_result", "wide"]
 
 
 def axis_of(dim, ndim):
@@ -54,3 +56,8 @@ def is_half(dtype):
 def wide(xp, a):
     """The array in float32 when it is of a half type: sums of halves are taken in float32 and rounded once."""
     return a.astype(xp.float32) if is_half(a.dtype) else a
+
+
+def named_result(name, *fields):
+    """The class of a result with several named parts, under the operation's name as in PyTorch."""
+    return namedtuple(name, fields)

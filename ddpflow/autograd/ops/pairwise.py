@@ -80,7 +80,7 @@ def hypot(xp, a, b):
 def copysign(xp, a, b):
     """The magnitude of the first with the sign of the second."""
     return xp.copysign(a, b), (
-        lambda g: xp.where(a == 0, 0, g * xp.copysign(1.0, b) * xp.sign(a)),
+        lambda g: xp.where(a == 0, 0, g * xp.copysign(xp.ones_like(g), b) * xp.sign(a)),
         lambda g: xp.zeros_like(g),
     )
 

@@ -1,9 +1,7 @@
 """Reductions: sums, products, extremes and truth over one dimension, several, or all."""
 
-from collections import namedtuple
-
 from ddpflow.autograd.op import Bools, Ints, op
-from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, wide
+from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, wide
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
 from ddpflow.errors import DtypeError, IndexRangeError
@@ -87,7 +85,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     return nansum(input, dim, keepdim, dtype) / sum(input == input, dim, keepdim)
 
 
-@op(samples=[*_DIMS[:-1], _EMPTY])
+@op(samples=_DIMS[:-1])
 def amax(xp, input, dim=None, keepdim=False):
     """The greatest element over the given dimensions, or all; equal ones share the gradient evenly."""
     axes = _nonempty(input.shape, axes_of(dim, input.ndim)) if input.size == 0 else axes_of(dim, input.ndim)
@@ -141,9 +139,9 @@ def _extreme(input, dim, keepdim, arg, result):
     return result(values, index)
 
 
-_Max = namedtuple("max", "values indices")
-_Min = namedtuple("min", "values indices")
-_AminmaxResult = namedtuple("aminmax", "min max")
+_Max = named_result("max", "values", "indices")
+_Min = named_result("min", "values", "indices")
+_AminmaxResult = named_result("aminmax", "min", "max")
 
 
 def max(input, dim=None, keepdim=False, *, other=None):

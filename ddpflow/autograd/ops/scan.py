@@ -1,9 +1,7 @@
 """Running sums, products and extremes along a dimension."""
 
-from collections import namedtuple
-
 from ddpflow.autograd.op import Ints, op
-from ddpflow.autograd.ops.dims import axis_of, wide
+from ddpflow.autograd.ops.dims import axis_of, named_result, wide
 from ddpflow.autograd.ops.joining import cat
 from ddpflow.dtype import as_numpy
 
@@ -119,8 +117,8 @@ def _running(xp, input, dim, extreme):
     return xp.maximum.accumulate(xp.where(hit, places, 0), dim)
 
 
-_CummaxResult = namedtuple("cummax", "values indices")
-_CumminResult = namedtuple("cummin", "values indices")
+_CummaxResult = named_result("cummax", "values", "indices")
+_CumminResult = named_result("cummin", "values", "indices")
 
 
 def _extremes(input, dim, search, result):
