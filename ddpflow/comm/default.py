@@ -20,8 +20,9 @@ from ddpflow.errors import BackendUnavailable, CommError, ConfigError
 __all__ = ["abandon_world", "destroy_process_group", "init_process_group"]
 
 _CLOSE_S = 2.0
-# How often this process has met others at an address: each meeting has its own part of the store there.
-_n_inits: dict[tuple[str, int, str], int] = {}
+# How often this process has joined a job: each meeting has its own part of the store. The token tells jobs apart that
+# got the same port one after the other.
+_n_inits: dict[tuple[bytes, str, int, str], int] = {}
 
 
 def init_process_group(
@@ -83,7 +84,7 @@ def init_process_group(
             root = open_store(context, init_method, timeout_s, watch.check)
     if watch.run_dir is None and isinstance(root, TCPStore) and context.world_size > 1:
         watch.fetch = _failure_reader(root)
-    address = (context.master_addr, context.master_port, init_method or "env://")
+    address = (context.token, context.master_addr, context.master_port, init_method or "env://")
     if not threads:
         _n_inits[address] = _n_inits.get(address, 0) + 1
     part = PrefixStore(f"{group_name or 'world'}/{1 if threads or store is not None else _n_inits[address]}", root)
