@@ -63,7 +63,7 @@ class DistributedDataParallel(Module):
     _hook: Any
     _reducer: Reducer | None
     _watched: list[tuple[dict[str, Any], list[Any]]]
-    _buffers_due: bool
+    _buffers_of_round: int
     _accumulated: int
 
     def __init__(
@@ -117,7 +117,7 @@ class DistributedDataParallel(Module):
         object.__setattr__(self, "_hook", average)
         object.__setattr__(self, "_reducer", None)
         object.__setattr__(self, "_watched", [])
-        object.__setattr__(self, "_buffers_due", True)
+        object.__setattr__(self, "_buffers_of_round", -1)
         object.__setattr__(self, "_accumulated", 0)
 
     def _problem(self) -> str | None:
@@ -149,9 +149,8 @@ class DistributedDataParallel(Module):
         names, params = [n for n, _ in named], [p for _, p in named]
         old = self._reducer
         self._reducer = Reducer(params, names, plan, self._group, self._hook, self.unused, self.static_graph)
-        self._reducer.on_finish.append(self._round_done)
         if old is not None:
-            self._reducer.sync = old.sync
+            self._reducer.sync, self._reducer.rounds = old.sync, old.rounds
 
     def _parts(self) -> list[tuple[dict[str, Any], list[Any]]]:
         """Every dictionary of parameters or children below the module, to see changes by."""
@@ -204,9 +203,6 @@ class DistributedDataParallel(Module):
             ) from error
         self._build()
 
-    def _round_done(self) -> None:
-        self._buffers_due = True
-
     # --- use ----------------------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -217,11 +213,9 @@ class DistributedDataParallel(Module):
         if self.training:
             self._follow_changes()
             reducer = self._reducer or reducer
-            if self._buffers_due and self.broadcast_buffers:
-                buffers = list(self.module.buffers())
-                if buffers:
-                    broadcast_buffers(self._group, buffers)
-                self._buffers_due = False
+            if self.broadcast_buffers and self._buffers_of_round != reducer.rounds:
+                self._buffers_of_round = reducer.rounds
+                broadcast_buffers(self._group, list(self.module.buffers()))
         out = self.module(*args, **kwargs)
         # What the last step did not reach would stall its bucket until the end of backward; tied to the outputs, it is
         # known at the start.

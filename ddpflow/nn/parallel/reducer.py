@@ -7,14 +7,20 @@ ranks launch the same collectives in the same order.
 
 All state belongs to the round, and the round is told by the engine's pass: a backward that ended in an exception leaves
 nothing behind that the next one would trip over.
+
+Several reducers may share a group, and one backward may go through several models, in another order on each rank. Only
+the oldest reducer of a group launches during backward; the others launch at its end, in order of age.
 """
 
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
+from ddpflow.autograd.base import wrap
 from ddpflow.autograd.engine import Pass, outermost_pass
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
@@ -22,6 +28,10 @@ from ddpflow.errors import AutogradError
 from ddpflow.nn.parallel.bucket import Bucket
 
 __all__ = ["Reducer"]
+
+_next_number = count().__next__
+_reducers_of: weakref.WeakKeyDictionary[Any, "weakref.WeakSet[Reducer]"] = weakref.WeakKeyDictionary()
+_taking_part: weakref.WeakKeyDictionary[Pass, "list[Reducer]"] = weakref.WeakKeyDictionary()
 
 
 class Reducer:
@@ -42,7 +52,6 @@ class Reducer:
         sync: False while gradients are to stay local; read when a gradient is ready.
         idle: The parameters that the last round did not reach.
         rounds: How many rounds were reduced.
-        on_finish: Called after each round that was reduced.
     """
 
     def __init__(
@@ -64,7 +73,6 @@ class Reducer:
         self.sync = True
         self.idle: list[int] = []
         self.rounds = 0
-        self.on_finish: list[Callable[[], None]] = []
         self.buckets = [
             Bucket(k, indices, [names[i] for i in indices], [params[i].array for i in indices], group)
             for k, indices in enumerate(plan)
@@ -75,10 +83,14 @@ class Reducer:
         self._warned = False
         self._works: list[Work] = []
         self._pass: Pass | None = None
+        self._number = _next_number()
+        self._fellows = _reducers_of.setdefault(group, weakref.WeakSet())
+        self._fellows.add(self)
         self._handles = [p.register_post_accumulate_grad_hook(self._reporter(i)) for i, p in enumerate(params)]
 
     def detach(self) -> None:
         """Take the hooks off the parameters; their gradients stay."""
+        self._fellows.discard(self)
         for handle in self._handles:
             handle.remove()
 
@@ -95,8 +107,13 @@ class Reducer:
         """The hook of one parameter: its gradient is final for this pass."""
         bucket, slot = self._place[index]
         place = bucket.index
+        # Weak, or parameters and reducer would keep each other alive after the wrapper is gone.
+        reference = weakref.ref(self)
 
         def report(param: Any) -> None:
+            self = reference()
+            if self is None:
+                return
             if not self.sync:
                 self._local.add(index)
                 return
@@ -121,6 +138,8 @@ class Reducer:
 
     def _begin(self, current: Pass | None) -> None:
         """The first report of a round."""
+        for work in self._works:  # of a round that was given up
+            work.wait()
         count = len(self.params)
         self._pass = current
         self._reports = [0] * count
@@ -128,10 +147,14 @@ class Reducer:
         self._blank: set[int] = set()  # whose gradient was None before zeros took its place
         self._missing = [len(bucket.indices) for bucket in self.buckets]
         self._works = []
-        self._held = self.static_graph and not self.rounds
+        self._held = (self.static_graph and not self.rounds) or any(r._number < self._number for r in self._fellows)
         if current is not None:
-            current.callbacks.append(self._finish)
+            fellows = _taking_part.setdefault(current, [])
+            if not fellows:
+                current.callbacks.append(lambda: _finish(fellows))
+            fellows.append(self)
             current.on_nested.append(self._settle)
+            current.on_error.append(self._give_up)
 
     def _launch(self) -> None:
         """Launch buckets in order, as long as the next one is full."""
@@ -149,12 +172,17 @@ class Reducer:
         for work in self._works:
             work.wait()
 
-    def _finish(self) -> None:
-        """The end of the backward pass: launch what is left; wait once every other reducer has launched too."""
-        if self._pass is not outermost_pass():
-            return
-        self._launch_rest()
-        self._pass.callbacks.append(self._wait)  # type: ignore[union-attr]
+    def _give_up(self) -> None:
+        """The pass ended in an exception: gradients that are still under way must not be where the next one adds to.
+
+        Their buckets are taken back at the start of the next round; to wait here could be to wait for ranks that never
+        got so far.
+        """
+        for bucket in self.buckets[: len(self._works)]:
+            for i, view, grad in zip(bucket.indices, bucket.views, bucket.grads, strict=True):
+                if self.params[i]._grad is grad:
+                    self.params[i]._grad = wrap(view.copy())
+        self._pass = None
 
     def _launch_rest(self) -> None:
         for i in self._local:
@@ -199,8 +227,6 @@ class Reducer:
         self._works = []
         self._pass = None
         self.rounds += 1
-        for callback in self.on_finish:
-            callback()
 
     def _restore_unused(self) -> None:
         """Give back the None to parameters that no rank reached; all ranks learn it from one small all-reduce."""
@@ -217,3 +243,12 @@ class Reducer:
         return (
             f"rank {rank}: {shown} ({len(names)} of {len(self.names)} parameters) received no gradient in this backward"
         )
+
+
+def _finish(reducers: list[Reducer]) -> None:
+    """The end of a backward pass: every reducer that took part launches what it has left, then each waits."""
+    reducers.sort(key=lambda reducer: reducer._number)
+    for reducer in reducers:
+        reducer._launch_rest()
+    for reducer in reducers:
+        reducer._wait()
