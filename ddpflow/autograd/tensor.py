@@ -8,7 +8,10 @@ import numpy as np
 
 from ddpflow.autograd import engine
 from ddpflow.autograd.base import RemovableHandle, TensorBase, alias, meta_of, version_of, wrap
+from ddpflow.autograd.conversion import ConversionMethods
+from ddpflow.autograd.inplace_methods import InplaceMethods
 from ddpflow.autograd.printing import tensor_repr
+from ddpflow.autograd.shape_methods import ShapeMethods
 from ddpflow.autograd.tensor_methods import TensorMethods
 from ddpflow.autograd.views import refresh
 from ddpflow.device import Device, array_module, device_of
@@ -32,7 +35,7 @@ class Size(tuple[int, ...]):
         return f"ddpflow.Size([{', '.join(map(str, self))}])"
 
 
-class Tensor(TensorMethods):
+class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
     """An array that records what is done with it, so that gradients can be computed.
 
     Make one with `ddpflow.tensor` and the other factories. ``Tensor(array)`` wraps a NumPy or CuPy array without a copy, or
