@@ -26,6 +26,9 @@ from ddpflow.nn.modules.adaptive_pooling import (
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
 )
+from ddpflow.nn.modules.attention import (
+    MultiheadAttention,
+)
 from ddpflow.nn.modules.batchnorm import (
     BatchNorm1d,
     BatchNorm2d,
@@ -140,6 +143,18 @@ from ddpflow.nn.modules.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from ddpflow.nn.modules.rnn import (
+    GRU,
+    LSTM,
+    RNN,
+    RNNBase,
+)
+from ddpflow.nn.modules.rnn_cells import (
+    GRUCell,
+    LSTMCell,
+    RNNCell,
+    RNNCellBase,
+)
 from ddpflow.nn.modules.smooth import (
     GELU,
     GLU,
@@ -161,6 +176,15 @@ from ddpflow.nn.modules.softmax import (
 from ddpflow.nn.modules.sparse import (
     Embedding,
     EmbeddingBag,
+)
+from ddpflow.nn.modules.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from ddpflow.nn.modules.transformer_layers import (
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
 )
 from ddpflow.nn.modules.vision import (
     ChannelShuffle,
@@ -223,6 +247,8 @@ __all__ = [
     "Fold",
     "GELU",
     "GLU",
+    "GRU",
+    "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
     "Hardshrink",
@@ -240,6 +266,8 @@ __all__ = [
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
+    "LSTM",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -261,6 +289,7 @@ __all__ = [
     "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
+    "MultiheadAttention",
     "NLLLoss",
     "NLLLoss2d",
     "PReLU",
@@ -272,6 +301,10 @@ __all__ = [
     "PixelUnshuffle",
     "PoissonNLLLoss",
     "RMSNorm",
+    "RNN",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "RReLU",
     "ReLU",
     "ReLU6",
@@ -296,6 +329,11 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
     "Unflatten",

@@ -29,6 +29,7 @@ from ddpflow.autograd.ops.conv import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from ddpflow.autograd.ops.distance import cosine_similarity, normalize, pairwise_distance, pdist
 from ddpflow.autograd.ops.dropout import (
     alpha_dropout,
     dropout,
@@ -39,7 +40,29 @@ from ddpflow.autograd.ops.dropout import (
 )
 from ddpflow.autograd.ops.elementwise import tanh
 from ddpflow.autograd.ops.linear import bilinear, linear
-from ddpflow.autograd.ops.loss import mse_loss
+from ddpflow.autograd.ops.lookup import embedding, one_hot
+from ddpflow.autograd.ops.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    gaussian_nll_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    poisson_nll_loss,
+    smooth_l1_loss,
+)
+from ddpflow.autograd.ops.margin_loss import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from ddpflow.autograd.ops.norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from ddpflow.autograd.ops.padding import pad
 from ddpflow.autograd.ops.pool import (
@@ -85,6 +108,7 @@ from ddpflow.nn.functional.activation import (
     threshold,
     threshold_,
 )
+from ddpflow.nn.functional.attention import multi_head_attention_forward
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -99,6 +123,8 @@ __all__ = [
     "avg_pool3d",
     "batch_norm",
     "bilinear",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
     "conv1d",
@@ -107,6 +133,8 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "dropout1d",
@@ -114,7 +142,9 @@ __all__ = [
     "dropout3d",
     "elu",
     "elu_",
+    "embedding",
     "feature_alpha_dropout",
+    "gaussian_nll_loss",
     "gelu",
     "glu",
     "group_norm",
@@ -124,7 +154,11 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "hardtanh_",
+    "hinge_embedding_loss",
+    "huber_loss",
     "instance_norm",
+    "kl_div",
+    "l1_loss",
     "layer_norm",
     "leaky_relu",
     "leaky_relu_",
@@ -134,6 +168,7 @@ __all__ = [
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool1d_with_indices",
     "max_pool2d",
@@ -145,8 +180,17 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
     "nll_loss",
+    "normalize",
+    "one_hot",
     "pad",
+    "pairwise_distance",
+    "pdist",
+    "poisson_nll_loss",
     "prelu",
     "relu",
     "relu6",
@@ -159,6 +203,8 @@ __all__ = [
     "selu_",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softmin",
     "softplus",
@@ -168,4 +214,6 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "threshold_",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]

@@ -49,21 +49,19 @@ class RNNBase(Module):
         super().__init__()
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ValueRangeError(
-                f"dropout should be a number in range [0, 1] representing the probability of an element being zeroed, not "
-                f"{dropout}"
+                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed, "
+                f"not {dropout}"
             )
         if dropout > 0 and num_layers == 1:
             warn(
-                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
-                f"greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
                 stacklevel=3,
             )
         if not isinstance(hidden_size, int):
             raise DtypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
         if hidden_size <= 0 or num_layers <= 0:
-            raise ValueRangeError(
-                f"hidden_size and num_layers must be greater than zero, not {hidden_size}, {num_layers}"
-            )
+            raise ValueRangeError(f"hidden_size {hidden_size} and num_layers {num_layers} must be positive")
         if not 0 <= proj_size < hidden_size:
             raise ValueRangeError(f"proj_size should be between 0 and hidden_size - 1, not {proj_size}")
         self.mode = mode
@@ -265,9 +263,9 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber 1997), with PyTorch's gates and weights.
 
-    ``forward`` takes ``(T, N, input_size)``, one sequence ``(T, input_size)`` or a `PackedSequence`, and optionally the
-    state ``(h_0, c_0)``, each ``(layers * directions, N, width)``. It returns the top layer's hidden states and the state
-    after the last step.
+    ``forward`` takes ``(T, N, input_size)``, one sequence ``(T, input_size)`` or a `PackedSequence`, and
+    optionally the state ``(h_0, c_0)``, each ``(layers * directions, N, width)``. It returns the top
+    layer's hidden states and the state after the last step.
 
     Args:
         input_size: The features of each step.

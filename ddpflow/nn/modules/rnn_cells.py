@@ -89,8 +89,8 @@ class RNNCellBase(Module):
                 part = part.unsqueeze(0)
             if tuple(part.shape) != (x.shape[0], self.hidden_size):
                 raise ShapeError(
-                    f"a hidden state of shape {tuple(part.shape)} does not fit an input of shape {tuple(input.shape)} and "
-                    f"hidden_size {self.hidden_size}"
+                    f"a hidden state of shape {tuple(part.shape)} does not fit an input of shape "
+                    f"{tuple(input.shape)} and hidden_size {self.hidden_size}"
                 )
             state.append(part)
         projected = F.linear(x, self.weight_ih, self.bias_ih)

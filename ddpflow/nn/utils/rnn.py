@@ -118,7 +118,7 @@ def pack_padded_sequence(
     rows = row_of if order is None else order[row_of]
     xp = array_module(input.array)
     step_index, row_index = wrap(xp.asarray(step_of)), wrap(xp.asarray(rows))
-    data = input[row_index, step_index] if batch_first else input[step_index, row_index]  # type: ignore[index]
+    data = input[row_index, step_index] if batch_first else input[step_index, row_index]
     sorted_indices = None if order is None else wrap(xp.asarray(order))
     return PackedSequence(data, wrap(batch_sizes), sorted_indices, None)
 
