@@ -1,4 +1,5 @@
 """The backward pass: order, accumulation, hooks, callbacks, freeing, errors."""
+# ruff: noqa: D102 (the methods of a Function are its two formulas)
 
 import gc
 import weakref
@@ -13,6 +14,7 @@ from ddpflow.factories import tensor
 
 
 def leaf(*values, dtype=None):
+    """A leaf that collects a gradient."""
     return tensor(list(values), requires_grad=True, dtype=dtype)
 
 
@@ -74,7 +76,7 @@ def test_gradients_add_up_over_backwards():
 
 
 def test_gradients_do_not_alias():
-    """add hands one array to both inputs; their grads are two arrays all the same, and not the given gradient."""
+    """Add hands one array to both inputs; their grads are two arrays all the same, and not the given gradient."""
     x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
     seed = tensor([10.0, 20.0])
     (x + y).backward(seed)
@@ -381,7 +383,7 @@ def test_in_place_change_of_a_saved_value():
 
 
 def test_in_place_change_of_what_was_not_saved():
-    """add keeps no values, so changes of its inputs and its result do not matter."""
+    """Add keeps no values, so changes of its inputs and its result do not matter."""
     x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
     y = x + w
     x.bump_version()

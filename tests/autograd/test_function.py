@@ -1,4 +1,5 @@
 """Operations written by users."""
+# ruff: noqa: D101, D102 (the methods of a Function are its two formulas)
 
 import gc
 import weakref
@@ -52,12 +53,13 @@ class SumAndProduct(Function):
 
 
 def leaf(*values):
+    """A leaf that collects a gradient."""
     return tensor(list(values), requires_grad=True, dtype="float64")
 
 
 @pytest.mark.parametrize("function", [Cube, Exponential])
 def test_first_and_second_order(function):
-    """backward's tensors work in an ordinary pass and, recorded, under create_graph, with saved inputs and outputs."""
+    """Backward's tensors work in an ordinary pass and, recorded, under create_graph, with saved inputs and outputs."""
     assert gradcheck(function.apply, (leaf(0.5, -1.5),))
     assert gradgradcheck(function.apply, (leaf(0.5, -1.5),))
 
@@ -241,7 +243,7 @@ def test_backward_twice():
 
 
 def test_wrong_number_of_gradients():
-    """backward must return one gradient for each argument; Nones beyond are accepted."""
+    """Backward must return one gradient for each argument; Nones beyond are accepted."""
 
     class Short(Function):
         @staticmethod
