@@ -220,10 +220,16 @@ def tanhshrink(xp, x):
     return x - xp.tanh(x), vjp
 
 
-@op(samples=[((2, 3, 4), (3,)), ((2, 3), (1,)), ((4,), (1,)), ((2, 3), ())])
+@op(samples=[((2, 3, 4), (3,)), ((2, 3), (1,)), ((4,), (1,)), ((), (1,)), ((2, 3), ())])
 def prelu(xp, input, weight):
     """X where it is positive, ``weight * x`` elsewhere; one weight, or one for each channel (dimension 1)."""
-    shape = (1, -1) + (1,) * (input.ndim - 2) if input.ndim > 1 and weight.ndim else (-1,) if weight.ndim else ()
+    shape = (
+        (1, -1) + (1,) * (input.ndim - 2)
+        if input.ndim > 1 and weight.ndim
+        else (-1,)
+        if input.ndim and weight.ndim
+        else ()
+    )
 
     axes = tuple([i for i in range(input.ndim) if i != 1 or weight.size == 1])
 
