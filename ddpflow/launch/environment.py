@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Placement", "rank_environment"]
+__all__ = ["THREAD_VARIABLES", "Placement", "rank_environment"]
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUMTHREAD_VARIABLES", "OPENBLAS_NUMTHREAD_VARIABLES", "MKL_NUMTHREAD_VARIABLES")
 # Large NumPy temporaries then come from the heap and go back to it; by default glibc maps and unmaps each of them, and
 # the page faults of that cost a third of a training step. Freed memory stays with the process.
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(16 << 20)}
@@ -50,7 +50,7 @@ def rank_environment(
     place: Placement,
     local_rank: int,
     store_fd: int | None,
-    threads: int,
+    threads: int | None,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
     """Returns the environment of one rank.
@@ -60,13 +60,13 @@ def rank_environment(
         place: What the host's ranks share.
         local_rank: Number of the rank on this host.
         store_fd: Listening socket that the rank inherits, or None.
-        threads: Number of threads that BLAS may use, unless the user has set one of its variables.
+        threads: Number of threads that BLAS may use, or None to leave the user's settings alone.
         extra: Variables that the user gave on the command line; they win.
     """
     environment = dict(base)
     environment.pop("DDPFLOW_STORE_FD", None)
-    if not any(name in base for name in _THREADS):
-        environment.update(dict.fromkeys(_THREADS, str(threads)))
+    if threads is not None:
+        environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     for name, value in _malloc_settings().items():
         environment.setdefault(name, value)
     environment.update(

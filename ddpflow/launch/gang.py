@@ -48,7 +48,7 @@ class Gang:
         loop: Event loop.
         place: What the ranks share.
         grace_s: Time between the request to end and SIGKILL.
-        on_failure: Called once, with the first failure seen on this host.
+        on_failure: Called once, with the first failure on this host.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Gang:
         self._seen_mtime = 0
         self._ended_by_us: set[int] = set()
         self._stuck: list[int] = []
+        self._told = False
 
     def add(self, rank: Rank) -> None:
         """Watches a rank that was just started."""
@@ -96,13 +97,10 @@ class Gang:
             self.send(number)
             self._then(self._grace_s, self.kill)
 
-    def fail(self, record: FailureRecord) -> None:
-        """Publishes a failure and ends the gang: first by itself, then by SIGTERM, then by SIGKILL."""
+    def fail_from_elsewhere(self, record: FailureRecord) -> None:
+        """Ends the gang because of a rank on another host, and tells the ranks here of it."""
         record.write(self._place.run_dir)
-        if self._stage == "running":
-            self._stage = "noticing"
-            self._then(NOTICE_S, self._terminate)
-            self._on_failure(first(self._place.run_dir) or record)
+        self._wind_down()
 
     def kill(self) -> None:
         """Kills what still runs, with everything in its process group."""
@@ -130,6 +128,22 @@ class Gang:
             all_zero=all(rank.exitcode == 0 for rank in self.ranks) and not failed,
         )
 
+    def _fail(self, record: FailureRecord) -> None:
+        """Publishes a failure of this host and ends the gang."""
+        # A Python rank has written its own record, which then stands.
+        record.write(self._place.run_dir)
+        if not self._told:
+            self._told = True
+            local = [r for r in read_all(self._place.run_dir) if r.node == self._place.node_rank]
+            self._on_failure(min(local, key=lambda r: (r.is_secondary, r.time), default=record))
+        self._wind_down()
+
+    def _wind_down(self) -> None:
+        """Ends the gang: first by itself, then by SIGTERM, then by SIGKILL."""
+        if self._stage == "running":
+            self._stage = "noticing"
+            self._then(NOTICE_S, self._terminate)
+
     def _then(self, delay_s: float, call: Callable[[], None]) -> None:
         if self._timer:
             self._timer.cancel()
@@ -154,8 +168,7 @@ class Gang:
 
     def _on_end(self, rank: Rank) -> None:
         if rank.exitcode != 0 and self._stage in ("running", "noticing"):
-            # A Python rank has written its own record, which then stands.
-            self.fail(
+            self._fail(
                 FailureRecord(
                     rank=rank.rank,
                     node=self._place.node_rank,
@@ -173,4 +186,4 @@ class Gang:
         if self._stage == "running" and (mtime != self._seen_mtime or time.time_ns() - mtime < 1_000_000_000):
             self._seen_mtime = mtime
             if record := first(self._place.run_dir):
-                self.fail(record)
+                self._fail(record)

@@ -71,6 +71,7 @@ class Options:
         target: Script, module, program, or the run that ``status`` and ``stacks`` ask about ("" for the only one).
         arguments: What the target gets.
         nproc: Number of ranks on this host.
+        standalone: Whether one host was asked for, whatever the environment says.
         nnodes: Number of hosts.
         node_rank: Number of this host, or None where it was not said.
         master_addr: Address of the first host, or None where it was not said.
@@ -96,6 +97,7 @@ class Options:
     target: str = ""
     arguments: tuple[str, ...] = ()
     nproc: int = 1
+    standalone: bool = False
     nnodes: int = 1
     node_rank: int | None = None
     master_addr: str | None = None
@@ -156,6 +158,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optio
         target=rest[0],
         arguments=tuple(rest[1:]),
         nproc=nproc,
+        standalone=values.switch("standalone"),
         nnodes=nnodes,
         node_rank=node_rank,
         master_addr=values.text("master-addr") or None,

@@ -1,10 +1,11 @@
 """Starts the ranks of one host: their environment, their cores, and where their output goes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import BinaryIO
 
-from ddpflow.launch.environment import Placement, rank_environment
+from ddpflow.comm.failure import FailureRecord
+from ddpflow.launch.environment import THREAD_VARIABLES, Placement, rank_environment
 from ddpflow.launch.loop import Loop
 from ddpflow.launch.options import Options
 from ddpflow.launch.output import Console, Stream, rank_prefix
@@ -44,6 +45,11 @@ class Starter:
         cores = min(map(len, self._shares)) if self._shares else usable_cores() // self._options.nproc
         return max(1, cores)
 
+    @property
+    def user_sets_threads(self) -> bool:
+        """Whether the user has set the number of threads in the environment, which then stands."""
+        return self._options.threads is None and any(name in self._environ for name in THREAD_VARIABLES)
+
     def start(self, place: Placement, local_rank: int, store_fd: int | None) -> Rank:
         """Starts one rank.
 
@@ -56,7 +62,10 @@ class Starter:
             LaunchError: It cannot be started.
         """
         options = self._options
-        folder = self.log_folder(place, local_rank)
+        folder = self.attempt_folder(place.run_id, place.restart_count)
+        if folder:
+            folder = os.path.join(folder, str(place.first_rank + local_rank))
+            os.makedirs(folder, exist_ok=True)
         redirects = options.redirects.get(local_rank, options.redirects.get(-1, 0))
         tee = options.tee.get(local_rank, options.tee.get(-1, 0))
         files: dict[int, int] = {} if place.node_rank == 0 and local_rank == 0 else {0: self._devnull}
@@ -68,7 +77,8 @@ class Starter:
             elif place.world_size > 1 or tee & fd or options.show_ranks is not None:
                 pipes[fd] = os.pipe2(os.O_CLOEXEC)
                 files[fd] = pipes[fd][1]
-        environment = rank_environment(self._environ, place, local_rank, store_fd, self.threads, options.extra_env)
+        threads = None if self.user_sets_threads else self.threads
+        environment = rank_environment(self._environ, place, local_rank, store_fd, threads, options.extra_env)
         cores = self._shares[local_rank] if self._shares else None
         # Where the launcher reports, the rank leaves its traceback to it; on a bare terminal it prints as usual.
         command = bootstrap_command(options.kind, options.target, options.arguments, cores, quiet=2 in files)
@@ -88,15 +98,20 @@ class Starter:
             rank.stderr_path = os.path.join(folder, "stderr.log")
         return rank
 
-    def log_folder(self, place: Placement, local_rank: int) -> str:
-        """Returns, and makes, the folder of a rank's log files; "" where none are wanted."""
+    def attempt_folder(self, run_id: str, attempt: int) -> str:
+        """Returns the folder of an attempt's log files; "" where none are wanted."""
         if not self._options.log_dir:
             return ""
-        run = place.run_id if not place.restart_count else place.run_id.rpartition(".")[0]
-        parts = run, f"attempt_{place.restart_count}", str(place.first_rank + local_rank)
-        folder = os.path.join(self._options.log_dir, *parts)
-        os.makedirs(folder, exist_ok=True)
-        return folder
+        job = run_id if not attempt else run_id.rpartition(".")[0]
+        return os.path.join(self._options.log_dir, job, f"attempt_{attempt}")
+
+    def append_tracebacks(self, folder: str, records: Iterable[FailureRecord], local: Container[int]) -> None:
+        """Adds to the log files the tracebacks that ranks have left to the report."""
+        for record in records:
+            path = os.path.join(folder, str(record.rank), "stderr.log")
+            if record.rank in local and record.traceback and os.path.exists(path):
+                with open(path, "a") as file:
+                    file.write(record.traceback)
 
     def close(self) -> None:
         """Closes what was opened for all ranks."""
