@@ -25,7 +25,7 @@ def _probabilities(q: Any, k: Any, mask: Any, scale: float, out: Any) -> Any:
     return s
 
 
-def attention(q: Any, k: Any, v: Any, mask: Any, keep: Any, scale: float) -> tuple[Any, Any]:
+def attention(q: Any, k: Any, v: Any, mask: Any, keep: Any, scale: float, keep_scale: float = 1.0) -> tuple[Any, Any]:
     """Attention over NumPy arrays ``(heads, length, width)``.
 
     Args:
@@ -33,8 +33,9 @@ def attention(q: Any, k: Any, v: Any, mask: Any, keep: Any, scale: float) -> tup
         k: Keys, ``(B, S, D)``.
         v: Values, ``(B, S, E)``.
         mask: Added to the scores; ``(T, S)``, ``(B, T, S)``, or None.
-        keep: Factors of the probabilities (dropout), ``(B, T, S)``, or None.
+        keep: Which probabilities stay (dropout), boolean ``(B, T, S)``, or None.
         scale: Of the scores.
+        keep_scale: Of the probabilities that stay.
 
     Returns:
         The output ``(B, T, E)`` and the probabilities before dropout ``(B, T, S)``.
@@ -46,11 +47,13 @@ def attention(q: Any, k: Any, v: Any, mask: Any, keep: Any, scale: float) -> tup
     for h in range(heads):
         s = _probabilities(q[h], k[h], mask[h] if each else mask, scale, p[h])
         np.matmul(s if keep is None else s * keep[h], v[h], out=out[h])
+    if keep is not None:
+        out *= keep_scale
     return out, p
 
 
 def attention_backward(
-    g: Any, q: Any, k: Any, v: Any, p: Any, keep: Any, scale: float, want_mask: bool
+    g: Any, q: Any, k: Any, v: Any, p: Any, keep: Any, scale: float, keep_scale: float, want_mask: bool
 ) -> tuple[Any, Any, Any, Any]:
     """The gradients of queries, keys, values and (if wanted) the mask, which is that of the scores."""
     gq, gk, gv = np.empty(q.shape, q.dtype), np.empty(k.shape, k.dtype), np.empty(v.shape, v.dtype)
@@ -62,6 +65,8 @@ def attention_backward(
         ds = g[h] @ v[h].T
         if keep is not None:
             ds *= keep[h]
+            ds *= keep_scale
+            gv[h] *= keep_scale
         ds -= np.einsum("ij,ij->i", ds, s)[:, None]
         ds *= s
         if gm is not None:

@@ -37,25 +37,24 @@ def softmax(xp: Any, x: Any, axis: int) -> Any:
     if not x.shape[axis] or not x.size:
         return xp.zeros(x.shape, x.dtype)
     if xp is not np:
-        y = xp.exp(x - x.max(axis, keepdims=True))
+        y = xp.exp(x - xp.amax(x, axis, keepdims=True))
         return y / y.sum(axis, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        if not _rows(x, axis):
-            wide = _wide(np, x)
-            y = wide - wide.max(axis, keepdims=True)
-            np.exp(y, out=y)
-            y /= y.sum(axis, keepdims=True)
-            return y if y.dtype == x.dtype else y.astype(x.dtype)
-        out = np.empty_like(x)
-        width = x.shape[-1]
-        source, target = x.reshape(-1, width), out.reshape(-1, width)
-        step = _step(width)
-        for i in range(0, len(source), step):
-            s, y = source[i : i + step], target[i : i + step]
-            np.subtract(s, s.max(1, keepdims=True), out=y)
-            np.exp(y, out=y)
-            y /= y.sum(1, keepdims=True)
-        return out
+    if not _rows(x, axis):
+        wide = _wide(np, x)
+        y = wide - wide.max(axis, keepdims=True)
+        np.exp(y, out=y)
+        y /= y.sum(axis, keepdims=True)
+        return y if y.dtype == x.dtype else y.astype(x.dtype)
+    out = np.empty_like(x)
+    width = x.shape[-1]
+    source, target = x.reshape(-1, width), out.reshape(-1, width)
+    step = _step(width)
+    for i in range(0, len(source), step):
+        s, y = source[i : i + step], target[i : i + step]
+        np.subtract(s, s.max(1, keepdims=True), out=y)
+        np.exp(y, out=y)
+        y /= y.sum(1, keepdims=True)
+    return out
 
 
 def softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
@@ -88,23 +87,22 @@ def log_softmax(xp: Any, x: Any, axis: int) -> Any:
     if not x.shape[axis] or not x.size:
         return xp.zeros(x.shape, x.dtype)
     if xp is not np:
-        y = x - x.max(axis, keepdims=True)
+        y = x - xp.amax(x, axis, keepdims=True)
         return y - xp.log(xp.exp(y).sum(axis, keepdims=True))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        if not _rows(x, axis):
-            wide = _wide(np, x)
-            y = wide - wide.max(axis, keepdims=True)
-            y -= np.log(np.exp(y).sum(axis, keepdims=True))
-            return y if y.dtype == x.dtype else y.astype(x.dtype)
-        out = np.empty_like(x)
-        width = x.shape[-1]
-        source, target = x.reshape(-1, width), out.reshape(-1, width)
-        step = _step(width)
-        for i in range(0, len(source), step):
-            s, y = source[i : i + step], target[i : i + step]
-            np.subtract(s, s.max(1, keepdims=True), out=y)
-            y -= np.log(np.exp(y).sum(1, keepdims=True))
-        return out
+    if not _rows(x, axis):
+        wide = _wide(np, x)
+        y = wide - wide.max(axis, keepdims=True)
+        y -= np.log(np.exp(y).sum(axis, keepdims=True))
+        return y if y.dtype == x.dtype else y.astype(x.dtype)
+    out = np.empty_like(x)
+    width = x.shape[-1]
+    source, target = x.reshape(-1, width), out.reshape(-1, width)
+    step = _step(width)
+    for i in range(0, len(source), step):
+        s, y = source[i : i + step], target[i : i + step]
+        np.subtract(s, s.max(1, keepdims=True), out=y)
+        y -= np.log(np.exp(y).sum(1, keepdims=True))
+    return out
 
 
 def log_softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
@@ -129,21 +127,19 @@ def cross_entropy(xp: Any, x: Any, index: Any) -> tuple[Any, Any]:
         rows, width = x.shape
         lse = np.empty(rows, x.dtype)
         step = _step(width)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            for i in range(0, rows, step):
-                s = x[i : i + step]
-                top = s.max(1, keepdims=True)
-                y = s - top
-                np.exp(y, out=y)
-                np.log(y.sum(1), out=lse[i : i + step])
-                lse[i : i + step] += top[:, 0]
+        for i in range(0, rows, step):
+            s = x[i : i + step]
+            top = s.max(1, keepdims=True)
+            y = s - top
+            np.exp(y, out=y)
+            np.log(y.sum(1), out=lse[i : i + step])
+            lse[i : i + step] += top[:, 0]
         return lse - x[np.arange(rows), index], lse
-    with np.errstate(invalid="ignore", divide="ignore"):
-        wide = _wide(xp, x)
-        top = wide.max(1, keepdims=True)
-        lse = xp.log(xp.exp(wide - top).sum(1)) + top[:, 0]
-        picked = xp.take_along_axis(wide, xp.expand_dims(index, 1), 1)[:, 0]
-        return lse - picked, lse
+    wide = _wide(xp, x)
+    top = wide.max(1, keepdims=True)
+    lse = xp.log(xp.exp(wide - top).sum(1)) + top[:, 0]
+    picked = xp.take_along_axis(wide, xp.expand_dims(index, 1), 1)[:, 0]
+    return lse - picked, lse
 
 
 def cross_entropy_backward(xp: Any, x: Any, index: Any, lse: Any, scale: Any) -> Any:
@@ -154,20 +150,18 @@ def cross_entropy_backward(xp: Any, x: Any, index: Any, lse: Any, scale: Any) ->
         step = _step(width)
         lse, scale = lse[:, None], scale[:, None]
         where = np.arange(rows)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for i in range(0, rows, step):
-                o = out[i : i + step]
-                np.subtract(x[i : i + step], lse[i : i + step], out=o)
-                np.exp(o, out=o)
-                o *= scale[i : i + step]
+        for i in range(0, rows, step):
+            o = out[i : i + step]
+            np.subtract(x[i : i + step], lse[i : i + step], out=o)
+            np.exp(o, out=o)
+            o *= scale[i : i + step]
         out[where, index] -= scale[:, 0]
         if not scale.all():
             out[scale[:, 0] == 0] = 0  # an ignored row may hold infinities
         return out
-    with np.errstate(invalid="ignore", over="ignore"):
-        wide = _wide(xp, x)
-        scale = xp.expand_dims(scale, 1)
-        p = xp.exp(wide - xp.expand_dims(lse, 1))
-        classes = xp.arange(x.shape[1]).reshape(1, -1, *[1] * (x.ndim - 2))
-        p -= classes == xp.expand_dims(index, 1)
-        return xp.where(scale == 0, 0, p * scale).astype(x.dtype)
+    wide = _wide(xp, x)
+    scale = xp.expand_dims(scale, 1)
+    p = xp.exp(wide - xp.expand_dims(lse, 1))
+    classes = xp.arange(x.shape[1]).reshape(1, -1, *[1] * (x.ndim - 2))
+    p -= classes == xp.expand_dims(index, 1)
+    return xp.where(scale == 0, 0, p * scale).astype(x.dtype)

@@ -7,6 +7,7 @@ import numpy as np
 from ddpflow.autograd.kernels.pool import Window
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.pool import max_pool, sum_pool, take_spatial
+from ddpflow.dtype import as_numpy
 from ddpflow.errors import ShapeError
 
 __all__ = [
@@ -52,7 +53,7 @@ def average_axis(xp, input, axis, length):
     matrix = np.zeros((length, input.shape[axis]))
     for i, (start, end) in enumerate(_bounds(input.shape[axis], length)):
         matrix[i, start:end] = 1 / (end - start)
-    weights = xp.asarray(matrix, input.dtype)
+    weights = xp.asarray(matrix.astype(as_numpy(input.dtype)))
     out = (input.swapaxes(axis, -1) @ weights.T).swapaxes(axis, -1)
     return out, lambda g: (g.swapaxes(axis, -1) @ weights).swapaxes(axis, -1)
 

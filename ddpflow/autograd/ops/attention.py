@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ddpflow.autograd.kernels import attention as kernels
-from ddpflow.autograd.op import op
+from ddpflow.autograd.op import Bools, op
 from ddpflow.autograd.ops.dropout import draw_keep
 from ddpflow.errors import ShapeError, ValueRangeError
 
@@ -14,19 +14,19 @@ __all__ = ["scaled_dot_product_attention"]
 
 def _safe_softmax(xp, scores):
     """Softmax over the last axis; zeros for a row of only -inf (one that may see nothing)."""
-    top = scores.max(-1, keepdims=True)
+    top = xp.amax(scores, -1, keepdims=True)
     p = xp.exp(scores - xp.where(top == -math.inf, 0.0, top))
     total = p.sum(-1, keepdims=True)
     return p / xp.where(total == 0, 1.0, total)
 
 
-def _composite(xp, query, key, value, mask, keep, scale):
+def _composite(xp, query, key, value, mask, keep, scale, keep_scale=1.0):
     scores = (query @ key.swapaxes(-1, -2)) * scale
     if mask is not None:
         scores = scores + mask
     p = _safe_softmax(xp, scores)
     if keep is not None:
-        p = p * keep
+        p = p * (keep * keep_scale)
     return p @ value
 
 
@@ -34,17 +34,21 @@ def _composite(xp, query, key, value, mask, keep, scale):
     samples=[
         ((2, 3, 4), (2, 5, 4), (2, 5, 2), None, None, 0.5),
         ((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4), (3, 5), None, 0.5),
-        ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 3, 5), (2, 3, 5), 1.0),
+        ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 3, 5), Bools((2, 3, 5)), 1.0, 2.0),
     ],
     tensors=5,
     composite=_composite,
 )
-def attention(xp, query, key, value, mask, keep, scale):
-    """Attention ``softmax(query @ key.T * scale + mask) * keep @ value``; mask broadcasts, leading axes are equal."""
+def attention(xp, query, key, value, mask, keep, scale, keep_scale=1.0):
+    """Attention ``softmax(query @ key.T * scale + mask) * keep * keep_scale @ value``.
+
+    The mask is added and broadcasts; ``keep`` is boolean (dropout); the leading axes of the others are equal.
+    """
     if xp is np and query.dtype.char in "fd":
-        return _by_head(query, key, value, mask, keep, scale)
-    wide = [x if x is None or x.dtype.itemsize != 2 else x.astype(xp.float32) for x in (query, key, value, mask, keep)]
-    q, k, v, m, d = wide
+        return _by_head(query, key, value, mask, keep, scale, keep_scale)
+    wide = [x if x is None or x.dtype.itemsize != 2 else x.astype(xp.float32) for x in (query, key, value, mask)]
+    q, k, v, m = wide
+    d = None if keep is None else keep * keep_scale
     scores = q @ k.swapaxes(-1, -2) * scale
     if m is not None:
         scores = scores + m
@@ -61,7 +65,7 @@ def attention(xp, query, key, value, mask, keep, scale):
     return (dropped @ v).astype(query.dtype), vjp
 
 
-def _by_head(query, key, value, mask, keep, scale):
+def _by_head(query, key, value, mask, keep, scale, keep_scale):
     """The NumPy path: leading axes folded into one, head by head."""
     lead, (length, width), (source, out_width) = query.shape[:-2], query.shape[-2:], value.shape[-2:]
     heads = math.prod(lead)
@@ -73,11 +77,11 @@ def _by_head(query, key, value, mask, keep, scale):
     )
     m = mask if mask is None or mask.shape == full[1:] else np.broadcast_to(mask, (*lead, length, source)).reshape(full)
     d = None if keep is None else np.broadcast_to(keep, (*lead, length, source)).reshape(full)
-    out, p = kernels.attention(q, k, v, m, d, scale)
+    out, p = kernels.attention(q, k, v, m, d, scale, keep_scale)
 
     def vjp(g):
         gq, gk, gv, gm = kernels.attention_backward(
-            g.reshape(heads, length, out_width), q, k, v, p, d, scale, mask is not None
+            g.reshape(heads, length, out_width), q, k, v, p, d, scale, keep_scale, mask is not None
         )
         gm = None if gm is None else gm.reshape(*lead, length, source)
         return gq.reshape(query.shape), gk.reshape(key.shape), gv.reshape(value.shape), gm, None
@@ -91,7 +95,7 @@ def causal_mask(xp, input, length, source):
     return xp.triu(xp.full((length, source), -math.inf, input.dtype), 1)
 
 
-@op(samples=[((3, 4),)], differentiable=False)
+@op(samples=[(Bools((3, 4)), np.dtype("float32"))], differentiable=False)
 def additive_mask(xp, input, dtype):
     """For a boolean mask (True takes part): 0 where True, -inf where False."""
     return xp.where(input, xp.zeros((), dtype), xp.full((), -math.inf, dtype))
@@ -146,5 +150,7 @@ def scaled_dot_product_attention(
     keep = None
     if dropout_p > 0.0:
         weights = query.detach()[..., :1].expand(*lead, length, source)
-        keep = draw_keep(weights, dropout_p).to(query.dtype) / (1.0 - dropout_p)
-    return attention(query, key, value, mask, keep, 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        keep = draw_keep(weights, dropout_p)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    return attention(query, key, value, mask, keep, scale, 1.0 / max(1.0 - dropout_p, 1e-12))

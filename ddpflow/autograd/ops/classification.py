@@ -31,12 +31,6 @@ def _prepare(xp, target, weight, ignore_index, reduction, classes, dtype):
     return index, coefficient, None, ~ignored
 
 
-def _divide(value, total):
-    """The mean; NaN when everything was ignored, as in PyTorch."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return value / total
-
-
 @op(samples=[(Ints((4,), 3), None, -100, "mean", 3, np.dtype("float32"))], differentiable=False, tensors=2)
 def class_coefficients(xp, target, weight, ignore_index, reduction, classes, dtype):
     """For class indices: safe indices, and the share of each sample in the reduced loss, 0 where it is ignored."""
@@ -94,13 +88,12 @@ def _cross_entropy(xp, input, target, weight, ignore_index, reduction, label_smo
     column = (1, -1, *[1] * (input.ndim - 2))
     weights = xp.ones(classes, dtype) if weight is None and smooth else weight
     if smooth:
-        with np.errstate(invalid="ignore"):
-            spread = weights.sum() * lse - (input * weights.reshape(column)).sum(1)
+        spread = weights.sum() * lse - (input * weights.reshape(column)).sum(1)
         loss = loss * (1 - label_smoothing) + xp.where(valid, spread * smooth, 0)
     if reduction == "none":
         out = loss.astype(dtype)
     else:
-        out = loss.sum() if total is None else _divide(loss.sum(), total)
+        out = loss.sum() if total is None else loss.sum() / total
         out = xp.asarray(out, dtype)
 
     def vjp(g):

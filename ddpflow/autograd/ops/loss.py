@@ -135,10 +135,8 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 @op(samples=_SHARES, promote="common")
 def bernoulli_nll(xp, input, target):
     """``-(t * log(p) + (1 - t) * log(1 - p))`` with logarithms not below -100, as PyTorch clamps them."""
-    with np.errstate(divide="ignore"):
-        yes, no = xp.maximum(xp.log(input), -100), xp.maximum(xp.log1p(-input), -100)
-        out = (target - 1) * no - target * yes
-    return out, (
+    yes, no = xp.maximum(xp.log(input), -100), xp.maximum(xp.log1p(-input), -100)
+    return (target - 1) * no - target * yes, (
         lambda g: g * (input - target) / xp.maximum((1 - input) * input, 1e-12),
         lambda g: g * (xp.maximum(xp.log1p(-input), -100) - xp.maximum(xp.log(input), -100)),
     )

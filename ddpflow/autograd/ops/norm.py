@@ -100,12 +100,22 @@ def _batch_norm_composite(xp, input, weight, bias, eps):
     composite=_batch_norm_composite,
 )
 def batch_norm_training(xp, input, weight, bias, eps):
-    """Batch normalisation by the batch's own statistics: the output, and each channel's mean and biased variance.
-
-    The statistics carry no gradient.
-    """
+    """Batch normalisation by the batch's own statistics: the output, and each channel's mean and biased variance."""
     y, mean, var = kernels.batch_norm(xp, input, weight, bias, eps)
-    return (y, mean, var), lambda g, _mean, _var: kernels.batch_norm_backward(xp, g, input, weight, mean, var, eps)
+
+    def vjp(g, gmean, gvar):
+        if g is None:
+            gx, gw, gb = xp.zeros(input.shape, input.dtype), None, None
+        else:
+            gx, gw, gb = kernels.batch_norm_backward(xp, g, input, weight, mean, var, eps)
+        column, count = (1, -1, *[1] * (input.ndim - 2)), input.size // input.shape[1]
+        if gmean is not None:
+            gx = gx + (gmean / count).reshape(column)
+        if gvar is not None:
+            gx = gx + (input - mean.reshape(column)) * (gvar * (2 / count)).reshape(column)
+        return gx, gw, gb
+
+    return (y, mean, var), vjp
 
 
 @op(
