@@ -29,7 +29,7 @@ FLOORS: list[tuple[str, ...]] = [
         "autograd.promotion",
         "autograd.saved",
     ),
-    ("autograd.views", "autograd.dispatch", "autograd.higher"),
+    ("autograd.views", "autograd.anomaly", "autograd.dispatch", "autograd.higher"),
     ("autograd.engine", "autograd.op", "autograd.printing"),
     ("autograd.kernels", "autograd.kernels.*"),
     ("autograd.ops", "autograd.ops.*"),
