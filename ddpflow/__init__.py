@@ -66,7 +66,6 @@ from ddpflow.dtype import (
 from ddpflow.dtype import bool_ as bool
 from ddpflow.factories import *
 from ddpflow.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-from ddpflow.serialization import load, save
 from ddpflow.typed import *
 
 if TYPE_CHECKING:
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from ddpflow import optim as optim
     from ddpflow import testing as testing
     from ddpflow import utils as utils
+    from ddpflow.serialization import load, save
 
 __version__ = "0.1.0.dev0"
 
@@ -203,11 +203,17 @@ _ROOMS = {
 }
 
 
+# And two functions whose file needs much of the standard library.
+_LATER = {"load": "ddpflow.serialization", "save": "ddpflow.serialization"}
+
+
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(_ROOMS[name])
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'ddpflow' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS})
+    return sorted({*globals(), *_ROOMS, *_LATER})

@@ -7,6 +7,7 @@ import numpy as np
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.inference import default_of, module_of, placed, shape_of
 from ddpflow.autograd.tensor import Tensor
+from ddpflow.device import array_module
 from ddpflow.dtype import as_numpy
 from ddpflow.errors import DeviceError, DtypeError, ValueRangeError
 from ddpflow.random import Generator, draw_normal, draw_uniform, stream

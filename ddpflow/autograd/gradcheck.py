@@ -137,7 +137,7 @@ def _floating(result: Any) -> list[Any]:
     return [out for out in outs if isinstance(out, TensorBase) and is_floating(out.array.dtype)]
 
 
-def _like(tensor: Any, rng: np.random.Generator) -> Any:
+def _like(tensor: Any, rng: "np.random.Generator") -> Any:
     """Random numbers of a tensor's shape, dtype and device."""
     values = rng.uniform(0.5, 1.5, tensor.array.shape) * rng.choice([-1.0, 1.0], tensor.array.shape)
     return array_module(tensor.array).asarray(values.astype(tensor.array.dtype))
@@ -215,7 +215,7 @@ def _compare(
     x: Any,
     g: Any,
     value: Callable[[int, Any], float],
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     eps: float,
     atol: float,
     rtol: float,

@@ -1,4 +1,4 @@
-"""An array of what a user calls data: numbers, nested lists, arrays, tensors, with PyTorch's dtypes; factories' common steps."""
+"""An array of what a user calls data, with PyTorch's dtypes, and the steps that all factories share."""
 
 from typing import TYPE_CHECKING, Any
 
