@@ -99,6 +99,7 @@ def init_process_group(
         what,
         timeout_s,
         where,
+        watch.run_dir,
     )
     world = World(context, settings, part, root, watch, parse_backend(chosen), timeout_s)
     world.group = make_group(world, "world", tuple(everyone), chosen, timeout_s)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ddpflow.errors import PeerError
 
-__all__ = ["FailureRecord", "FailureWatch", "describe_exit", "first", "read_all"]
+__all__ = ["FailureRecord", "FailureWatch", "describe_exit", "ended_ranks", "first", "read_all"]
 
 _LARGEST_RECORD = 1 << 20
 # Failures that only pass on what another rank did: never the root cause while another record exists.
@@ -132,6 +132,27 @@ def read_all(run_dir: str) -> list[FailureRecord]:
 def first(run_dir: str) -> FailureRecord | None:
     """Returns the root cause: the earliest record that does not merely pass on another rank's failure."""
     return min(read_all(run_dir), key=lambda r: (r.is_secondary, r.time), default=None)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process is gone, or has ended and is kept by its parent for inspection (a zombie)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError:
+        return os.path.isdir("/proc/self")
+
+
+def ended_ranks(run_dir: str) -> set[int]:
+    """Returns the ranks of this host whose process has ended, well or not, as far as the launcher's list tells."""
+    ended = set()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with open(os.path.join(run_dir, "job.json"), "rb") as file:
+            job = json.load(file)
+        for entry in job["ranks"]:
+            if _has_ended(int(entry["pid"])):
+                ended.add(entry["rank"])
+    return ended
 
 
 class FailureWatch:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from urllib.parse import parse_qs, urlsplit
 
 from ddpflow.comm.env import ProcessContext
+from ddpflow.comm.failure import ended_ranks
 from ddpflow.comm.file_store import FileStore
 from ddpflow.comm.store import Store
 from ddpflow.comm.tcp_store import TCPStore
-from ddpflow.errors import CollectiveTimeout, ConfigError, MismatchError, ValueRangeError
+from ddpflow.errors import CollectiveTimeout, CommError, ConfigError, MismatchError, PeerError
 
 __all__ = ["agree", "close_servers", "explicit_context", "open_store"]
 
 _QUIET_S = 5.0
+_LOOK_S = 0.5
 # Servers of this process by address: they outlive a destroyed group, so that a later init on the same address works.
 _served: dict[tuple[str, int], TCPStore] = {}
 
@@ -93,7 +95,14 @@ def open_store(
 
 
 def agree(
-    store: Store, rank: int, ranks: Sequence[int], text: str, what: str, timeout_s: float, where: str = ""
+    store: Store,
+    rank: int,
+    ranks: Sequence[int],
+    text: str,
+    what: str,
+    timeout_s: float,
+    where: str = "",
+    run_dir: str | None = None,
 ) -> None:
     """Returns once all ``ranks`` have called it on the same store part with the same ``text``.
 
@@ -107,48 +116,57 @@ def agree(
         what: What the ranks are doing, for errors: "init_process_group".
         timeout_s: Deadline.
         where: Where they meet, for the notice printed after 5 s.
+        run_dir: Run directory of the launcher, which tells which ranks have ended.
 
     Raises:
         ConfigError: Two processes claim one rank.
         MismatchError: The texts differ; both are shown.
         CollectiveTimeout: Ranks did not come; all of them are named.
+        PeerError: A rank has failed, or has ended without coming.
     """
-    if store.add(f"claim/{rank}", 1) > 1:
-        error = (
-            f"rank {rank} was claimed twice: two processes have RANK={rank} (or an earlier job left its store behind)"
-        )
-        store.compare_set("go", "", f"config {error}")
-        raise ConfigError(f"{what}: {error}")
-    mine = f"{rank} {text}"
-    first = store.compare_set("text", "", mine).decode()
-    other, _, other_text = first.partition(" ")
-    if other_text != text:
-        store.compare_set("go", "", f"mismatch rank {other} says {other_text}, but rank {rank} says {text}")
-    elif store.add("arrived", 1) == len(ranks):
-        store.compare_set("go", "", "ok")
-    deadline = time.monotonic() + timeout_s
-    notice = min(_QUIET_S, timeout_s)
     try:
-        store.wait(["go"], notice)
-    except CollectiveTimeout:
-        if notice < timeout_s:
-            names = ", ".join(map(str, _absent(store, ranks)))
+        if store.add(f"claim/{rank}", 1) > 1:
+            twice = f"rank {rank} was claimed twice: two processes have it, or an earlier job left its store behind"
+            store.compare_set("go", "", f"config {twice}")
+            raise ConfigError(f"{what}: {twice}")
+        first = store.compare_set("text", "", f"{rank} {text}").decode()
+        other, _, other_text = first.partition(" ")
+        if other_text != text:
+            store.compare_set("go", "", f"mismatch rank {other} says {other_text}, but rank {rank} says {text}")
+        elif store.add("arrived", 1) == len(ranks):
+            store.compare_set("go", "", "ok")
+        _await_verdict(store, rank, ranks, what, timeout_s, where, run_dir)
+        verdict, _, reason = store.get("go").decode().partition(" ")
+    except PeerError as error:
+        raise PeerError(f"rank {rank}: {what} cannot finish: {error}") from None
+    if verdict != "ok":
+        kinds = {"config": ConfigError, "mismatch": MismatchError, "timeout": CollectiveTimeout, "peer": PeerError}
+        raise kinds.get(verdict, CommError)(f"rank {rank}: {what}: {reason}")
+
+
+def _await_verdict(
+    store: Store, rank: int, ranks: Sequence[int], what: str, timeout_s: float, where: str, run_dir: str | None
+) -> None:
+    """Returns once the key "go" exists; writes it when the deadline passes or a rank has ended without coming."""
+    start = time.monotonic()
+    told = False
+    while True:
+        left = start + timeout_s - time.monotonic()
+        try:
+            store.wait(["go"], max(0.001, min(_LOOK_S, left)))
+            return
+        except CollectiveTimeout:
+            absent = [r for r in ranks if not store.check([f"claim/{r}"])]
+        names = ", ".join(map(str, absent))
+        ended = ended_ranks(run_dir).intersection(absent) if run_dir is not None else set()
+        if ended:
+            store.compare_set("go", "", f"peer rank {min(ended)} has ended without calling it")
+        elif time.monotonic() - start >= timeout_s:
+            store.compare_set("go", "", f"timeout ranks {{{names}}} did not come in {timeout_s:g} s{where}")
+        elif not told and time.monotonic() - start >= _QUIET_S:
+            told = True
             sys.stderr.write(f"ddpflow: rank {rank}: {what} waits for ranks {{{names}}}{where}\n")
             sys.stderr.flush()
-        try:
-            store.wait(["go"], max(0.001, deadline - time.monotonic()))
-        except CollectiveTimeout:
-            names = ", ".join(map(str, _absent(store, ranks)))
-            store.compare_set("go", "", f"timeout ranks {{{names}}} did not come in {timeout_s:g} s{where}")
-    verdict, _, reason = store.get("go").decode().partition(" ")
-    if verdict == "ok":
-        return
-    kinds = {"config": ConfigError, "mismatch": MismatchError, "timeout": CollectiveTimeout}
-    raise kinds.get(verdict, ValueRangeError)(f"rank {rank}: {what}: {reason}")
-
-
-def _absent(store: Store, ranks: Sequence[int]) -> list[int]:
-    return [r for r in ranks if not store.check([f"claim/{r}"])]
 
 
 def close_servers() -> None:

@@ -59,15 +59,16 @@ def new_group(
     count = world.calls[listed] = world.calls.get(listed, 0) + 1
     name = group_desc or (f"[{listed}]" if count == 1 else f"[{listed}]#{count}")
     text = f"{list(members)}" + (f" with backend {backend!r}" if backend else "")
+    run_dir = world.watch.run_dir
     if use_local_synchronization:
         if world.rank not in members:
             return NonMember(name, members)
         part = PrefixStore(f"members/{listed}/{count}", world.store)
-        agree(part, world.rank, members, text, f"new_group({list(members)})", timeout_s)
+        agree(part, world.rank, members, text, f"new_group({list(members)})", timeout_s, "", run_dir)
     else:
         world.n_new_groups += 1
         part = PrefixStore(f"new_group/{world.n_new_groups}", world.store)
-        agree(part, world.rank, range(size), text, f"new_group (call {world.n_new_groups})", timeout_s)
+        agree(part, world.rank, range(size), text, f"new_group (call {world.n_new_groups})", timeout_s, "", run_dir)
         if world.rank not in members:
             return NonMember(name, members)
     chosen = backend or ",".join(f"{device}:{used}" for device, used in world.backends.items())
@@ -133,7 +134,16 @@ def split(
     part = PrefixStore(f"split/{world.n_new_groups}", world.store)
     size = world.context.world_size
     part.set(f"color/{world.rank}", f"{int(color)} {int(key)}")
-    agree(part, world.rank, range(size), "split", f"split (call {world.n_new_groups})", world.timeout_s)
+    agree(
+        part,
+        world.rank,
+        range(size),
+        "split",
+        f"split (call {world.n_new_groups})",
+        world.timeout_s,
+        "",
+        world.watch.run_dir,
+    )
     given = [tuple(map(int, part.get(f"color/{r}").split())) for r in range(size)]
     for wanted in {c for c, _ in given}:
         keys = [k for c, k in given if c == wanted]
