@@ -6,7 +6,16 @@ import numpy as np
 
 from ddpflow.autograd.kernels.conv import windows
 
-__all__ = ["Window", "max_pool", "max_pool_backward", "max_pool_index", "sum_pool", "sum_pool_backward"]
+__all__ = [
+    "Window",
+    "fold",
+    "max_pool",
+    "max_pool_backward",
+    "max_pool_index",
+    "sum_pool",
+    "sum_pool_backward",
+    "unfold",
+]
 
 
 class Window:
@@ -163,4 +172,24 @@ def sum_pool_backward(xp: Any, g: Any, window: Window) -> Any:
     padded = xp.zeros((*lead, *window.reach()), g.dtype)
     for _, part in window.places():
         padded[(..., *part)] += g
+    return xp.ascontiguousarray(padded[window.inside()])
+
+
+def unfold(xp: Any, x: Any, window: Window) -> Any:
+    """The windows as columns ``(N, C * places, positions)``."""
+    padded = _padded(xp, x, window, 0)
+    places = list(window.places())
+    out = xp.empty((*x.shape[:2], len(places), *window.out), x.dtype)
+    for i, (_, part) in enumerate(places):
+        out[:, :, i] = padded[(..., *part)]
+    return out.reshape(x.shape[0], x.shape[1] * len(places), int(np.prod(window.out)))
+
+
+def fold(xp: Any, columns: Any, window: Window) -> Any:
+    """The adjoint of `unfold`."""
+    places = list(window.places())
+    values = columns.reshape(columns.shape[0], columns.shape[1] // len(places), len(places), *window.out)
+    padded = xp.zeros((*values.shape[:2], *window.reach()), columns.dtype)
+    for i, (_, part) in enumerate(places):
+        padded[(..., *part)] += values[:, :, i]
     return xp.ascontiguousarray(padded[window.inside()])
