@@ -64,6 +64,7 @@ def check_reducible(dtype: np.dtype[Any], op: ReduceOp) -> None:
         raise DtypeError(f"ReduceOp.{op.name} is not defined for {dtype.name}: complex numbers have no order")
 
 
+@np.errstate(all="ignore")  # gradients may overflow to infinity; that is for a loss scaler to see, not for a warning
 def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: ReduceOp) -> None:
     """Writes the reduction of ``sources`` into ``out``, combining element by element in the order of ``sources``.
 
