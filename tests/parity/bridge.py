@@ -8,7 +8,7 @@ import torch
 
 import ddpflow
 
-__all__ = ["array_of", "difference", "find", "flatten", "grad_leaves", "to_ours"]
+__all__ = ["array_of", "difference", "find", "flatten", "grad_leaves", "holds_module", "to_ours"]
 
 
 def find(name: str) -> Callable[..., Any] | None:
@@ -30,6 +30,8 @@ def to_ours(value: Any, leaves: list[Any]) -> Any:
         return ours
     if isinstance(value, torch.dtype):
         return getattr(ddpflow, str(value).removeprefix("torch."))
+    if callable(value) and getattr(value, "__module__", None) in ("torch", "torch._C._nn", "torch.nn.functional"):
+        return getattr(ddpflow.nn.functional, value.__name__)
     if isinstance(value, torch.device):
         return ddpflow.device(str(value))
     if isinstance(value, torch.Size):
@@ -54,6 +56,15 @@ def grad_leaves(value: Any) -> Iterator[torch.Tensor]:
             yield from grad_leaves(part)
 
 
+def holds_module(value: Any) -> bool:
+    """Returns whether `value` contains one of PyTorch's modules, which has no counterpart of ours with its weights."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(holds_module(part) for part in value)
+    return isinstance(value, torch.nn.Module)
+
+
 def flatten(value: Any) -> list[Any]:
     """Returns the parts of nested lists and tuples, in order."""
     if isinstance(value, list | tuple):
@@ -63,7 +74,9 @@ def flatten(value: Any) -> list[Any]:
 
 def array_of(value: Any) -> np.ndarray:
     """Returns the numbers of a tensor of either library."""
-    return np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
+    if isinstance(value, torch.Tensor):
+        return value.numpy(force=True)
+    return np.asarray(value.detach().numpy() if isinstance(value, ddpflow.Tensor) else value)
 
 
 def difference(ours: Any, theirs: Any, rtol: float, atol: float) -> str | None:

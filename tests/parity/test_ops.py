@@ -20,29 +20,24 @@ with warnings.catch_warnings():
     from torch.testing._internal.common_methods_invocations import op_db
 
 import ddpflow
-from tests.parity.bridge import array_of, difference, find, flatten, grad_leaves, to_ours
+from tests.parity.bridge import array_of, difference, find, flatten, grad_leaves, holds_module, to_ours
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 MAX_SAMPLES = 40
 DTYPE = torch.float64
 TOLERANCE = {"rtol": 1e-7, "atol": 1e-9}
-# Random results, uninitialised memory, and tensors of kinds that ddpflow does not have.
 OTHER_KINDS = ("sparse", "_", "fft.", "special.", "jiterator", "masked.", "ops.", "torch.ops", "signal.")
-RANDOM = {
-    *(
-        "empty",
-        "empty_like",
-        "new_empty",
-        "empty_strided",
-        "new_empty_strided",
-        "empty_permuted",
-        "resize_",
-        "resize_as_",
-    ),
+# Random results, uninitialised memory, and functions that exist as methods only.
+NOT_COMPARED = {
+    *("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "zero_"),
     *("bernoulli", "normal", "uniform", "multinomial", "exponential", "rand", "randn", "randint"),
-    *("rand_like", "randn_like", "randint_like", "nn.functional.dropout"),
+    *("rand_like", "randn_like", "randint_like", "nn.functional.rrelu", "resize_", "resize_as_"),
+    *("nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d"),
+    *("nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout"),
 }
+# What has a dropout rate among its samples' arguments, and where it stands.
+DROPOUT_ARGUMENT = {"nn.functional.multi_head_attention_forward": 9}
 KNOWN_DIFFERENCES: dict[str, str] = {}
 
 
@@ -50,7 +45,7 @@ def entries() -> list[Any]:
     """Returns a test parameter for each operator that both libraries have."""
     chosen = []
     for entry in op_db:
-        if entry.name.startswith(OTHER_KINDS) or entry.name in RANDOM or find(entry.name) is None:
+        if entry.name.startswith(OTHER_KINDS) or entry.name in NOT_COMPARED or find(entry.name) is None:
             continue
         if DTYPE not in entry.supported_dtypes("cpu"):
             continue
@@ -114,7 +109,9 @@ def test_op(entry):
     problems: Counter[str] = Counter()
     tried = 0
     for sample in list(entry.sample_inputs("cpu", DTYPE, requires_grad=differentiable))[:MAX_SAMPLES]:
-        if sample.kwargs.get("dropout_p"):
+        place = DROPOUT_ARGUMENT.get(entry.name)
+        random = sample.kwargs.get("dropout_p") or (place is not None and sample.args[place])
+        if random or holds_module(sample.kwargs):
             continue
         tried += 1
         try:
