@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 def main() -> int:
     """Runs ddprun; returns its exit code."""
-    for name in ("ddpflow", "ddpflow.comm"):
+    for name in ("ddpflow", "ddpflow.comm", "ddpflow.launch"):
         # Packages that can find their modules, and whose own __init__.py, the public face, has not run.
         spec = importlib.util.find_spec(name)
         if spec is None:
@@ -21,3 +21,7 @@ def main() -> int:
         sys.modules[name] = importlib.util.module_from_spec(spec)
     code: int = importlib.import_module("ddpflow.launch.cli").main()
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

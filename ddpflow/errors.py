@@ -16,6 +16,7 @@ __all__ = [
     "ModuleAttributeError",
     "ModuleNameError",
     "PeerError",
+    "RankFailed",
     "SerializationError",
     "ShapeError",
     "StateDictError",
@@ -75,6 +76,20 @@ class ConfigError(DdpflowError, ValueError):
 
 class LaunchError(DdpflowError, RuntimeError):
     """A process that could not be started."""
+
+
+class RankFailed(LaunchError):
+    """A rank started by ``spawn`` failed; its traceback is a note of this error.
+
+    Attributes:
+        rank: The first that failed.
+        exitcode: Its exit code, or None.
+        signal: The signal that ended it, or None.
+    """
+
+    def __init__(self, message: str, *, rank: int = -1, exitcode: int | None = None, signal: int | None = None) -> None:
+        super().__init__(message)
+        self.rank, self.exitcode, self.signal = rank, exitcode, signal
 
 
 class CommError(DdpflowError, RuntimeError):

@@ -135,8 +135,9 @@ def _run(body: Callable[[str], None], target: str, quiet: bool) -> None:
 
 
 def _user_part(traceback: TracebackType | None) -> TracebackType | None:
-    """Returns the traceback without the frames of this file and of runpy."""
-    while traceback and traceback.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+    """Returns the traceback without the frames of the launcher's files and of runpy."""
+    own = (os.path.dirname(os.path.abspath(__file__)) + os.sep, runpy.__file__, "<frozen runpy>")
+    while traceback and traceback.tb_frame.f_code.co_filename.startswith(own):
         traceback = traceback.tb_next
     return traceback
 

@@ -22,6 +22,7 @@ ddprun: starts the processes (ranks) of a data-parallel job, and ends them all w
 --log-dir DIR            files DIR/RUN/attempt_K/RANK/{stdout,stderr}.log, beside the console
 -r, --redirects 0-3      1 output, 2 errors, 3 both to files only; -t, --tee: files and console; also RANK:WHICH,...
 --show-ranks RANKS       local ranks shown on the console, such as 0 or 0,2-3 (--local-ranks-filter)
+--report FILE            a failure as JSON (with --log-dir also in DIR/RUN/attempt_K/error.json)
 --max-restarts N         start all ranks again after a failure (0)
 --grace-period S         between the request to end and SIGKILL (10)
 --forward-signals NAMES  passed on to the ranks (USR1,USR2), besides INT, TERM, HUP and QUIT, which end the run

@@ -53,6 +53,7 @@ FLAGS = (
     Flag("forward-signals", "NAMES", "USR1,USR2"),
     Flag("monitor-interval", "S", "1"),
     Flag("run-id", "NAME"),
+    Flag("report", "FILE"),
     Flag("status"),
     Flag("stacks"),
     Flag("help", short="h"),
@@ -90,6 +91,7 @@ class Options:
         forward_signals: Signals passed on to the ranks, in addition to those that end the run.
         monitor_interval_s: Time between two signs of life between hosts.
         run_id: Name of the run, or "" for a random one.
+        report: File for a report on a failure, in JSON, or None.
     """
 
     action: str = "run"
@@ -116,6 +118,7 @@ class Options:
     forward_signals: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)
     monitor_interval_s: float = 1.0
     run_id: str = ""
+    report: str | None = None
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Options:
@@ -177,6 +180,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optio
         forward_signals=_signals(values.text("forward-signals")),
         monitor_interval_s=values.seconds("monitor-interval"),
         run_id=_run_id(values.text("run-id")),
+        report=values.text("report") or None,
     )
 
 

@@ -107,13 +107,13 @@ def rank_list(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(ordered) > 1 else ''} {text}"
 
 
-def write_json(path: str, outcome: Outcome, code: int, run_id: str) -> None:
+def write_json(path: str, outcome: Outcome, run_id: str) -> None:
     """Writes the report for programs to read."""
     root = outcome.root
     content = {
         "run_id": run_id,
         "host": socket.gethostname(),
-        "exit_code": code,
+        "exit_code": 0 if root is None else exit_code(root),
         "root_cause": None
         if root is None
         else {**asdict(root), "stderr": _last_lines(outcome.recent.get(root.rank, b"")), "summary": root.summary()},

@@ -164,7 +164,9 @@ class Supervisor:
         log_dir = self._starter.attempt_folder(start.run_id, start.attempt)
         if log_dir:
             self._starter.append_tracebacks(log_dir, outcome.records, local)
-            write_json(os.path.join(log_dir, "error.json"), outcome, exit_code(outcome.root), self._run_id)
+        for path in (os.path.join(log_dir, "error.json") if log_dir else None, options.report):
+            if path:
+                write_json(path, outcome, self._run_id)
         with_details = start.world_size > 1 or bool(log_dir)
         self._consoles[2].write(failure_report(outcome, local, with_details, log_dir or None).encode())
 
