@@ -36,9 +36,6 @@ class Parameter(Tensor):
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         super().__init__(_array_of(data, "Parameter"), requires_grad)
 
-    def __repr__(self) -> str:
-        return "Parameter containing:\n" + super().__repr__()
-
 
 class Buffer(Tensor):
     """A tensor that belongs to a module's state but is not trained: assigned to an attribute, it becomes a buffer.
