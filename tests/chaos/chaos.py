@@ -68,7 +68,8 @@ def problems_of(options: list[str], fault: dict[str, str]) -> list[str]:
             problems.append(f"processes left: {left}")
         if left := sorted(set(SHARED_MEMORY.glob("ddpflow*")) - files_before):
             problems.append(f"shared memory left: {left}")
-        if left := sorted(Path(folder).iterdir()):
+        # The launcher keeps one folder for each user; what it makes in there for a run must be gone.
+        if left := sorted(path for path in Path(folder).rglob("*") if path.name != f"ddprun-{os.getuid()}"):
             problems.append(f"temporary files left: {left}")
         return [*problems, output] if problems else []
 
