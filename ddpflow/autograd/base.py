@@ -96,6 +96,7 @@ class TensorBase:
     __slots__ = ("__weakref__", "_grad", "array", "meta", "needs_grad", "node")
 
     cls: ClassVar[type["Tensor"]]
+    is_node: ClassVar[bool] = False
     namespace: ClassVar[Any]  # NumPy's function names over tensors; rules run on it for create_graph
 
     array: Any

@@ -174,18 +174,26 @@ def general(definition: "Op") -> Callable[..., Any]:
         if kwargs:
             args, kwargs = _bind(definition, args, kwargs)
         arrays: list[Any] = []
+        edges: list[Any] = []
         xp: Any = None
         wants = False
         for arg in args:
+            edge = None
             if isinstance(arg, TensorBase):
                 x = arg.array
                 if xp is None:
                     xp = np if x.__class__ is _ndarray else array_module(x)
                 if arg.needs_grad:
                     wants = True
+                    if arg.meta is not None and arg.meta.view is not None:
+                        refresh(arg)
+                    edge = arg.node
+                    if edge is None:
+                        edge = arg
                 arrays.append(x)
             else:
                 arrays.append(arg)
+            edges.append(edge)
         if xp is None:
             raise _not_a_tensor(definition, args[0] if args else None)
         if promote is not None:
@@ -204,12 +212,12 @@ def general(definition: "Op") -> Callable[..., Any]:
         out, vjps = result
         wants = wants and grad_mode.enabled
         if out.__class__ is tuple:
-            return _several(definition, out, vjps, args, arrays, kwargs, wants)
+            return _several(definition, out, vjps, edges if wants else None, args, arrays, kwargs)
         if out.__class__ is not _ndarray:
             out = _repair(out, xp)
         t = wrap(out)
         if wants and is_floating(out.dtype):
-            _record(definition, t, vjps, args, arrays, kwargs, out)
+            _record(definition, t, vjps, edges, args, arrays, kwargs, out)
         if definition.view:
             note_view(definition, t, args, kwargs)
         return t
@@ -217,61 +225,50 @@ def general(definition: "Op") -> Callable[..., Any]:
     return call
 
 
-def _record(definition: Any, t: Any, vjps: Any, args: Any, arrays: Any, kwargs: Any, out: Any) -> Node | None:
+def _record(
+    definition: Any, t: Any, vjps: Any, edges: list[Any], args: Any, arrays: Any, kwargs: Any, out: Any
+) -> Node | None:
     """Make the node of a call and hang it on the result; None when no input takes part."""
-    edges: list[Any] = []
-    for arg in args:
-        if isinstance(arg, TensorBase) and arg.needs_grad:
-            if arg.meta is not None and arg.meta.view is not None:
-                refresh(arg)
-            edges.append(arg if arg.node is None else arg.node)
-        else:
-            edges.append(None)
     saves = definition.saves
     saved = 0
-    if vjps.__class__ is tuple:
-        del edges[len(vjps) :]
-        kept: list[Any] = []
-        for edge, vjp in zip(edges, vjps, strict=False):
-            if edge is None or vjp is None:
-                kept.append(None)
-            else:
-                kept.append(vjp)
-                code = vjp.__code__
-                saved |= saves[code] if code in saves else classify(definition, vjp, arrays, out)
-        for i, vjp in enumerate(kept):
-            if vjp is None:
-                edges[i] = None
-        vjps = tuple(kept)
-    else:
+    if vjps.__class__ is not tuple:
         code = vjps.__code__
         saved = saves[code] if code in saves else classify(definition, vjps, arrays, out)
         if definition.tensor_count == 1 and not definition.variadic:
             vjps = (vjps,)
             del edges[1:]
-    if all([edge is None for edge in edges]):
-        return None
-    node = Node(
-        definition, out.shape if t is not None else (), out.dtype if t is not None else None, tuple(edges), vjps
-    )
+    else:
+        kept = list(vjps)
+        del edges[len(kept) :]
+        taken = False
+        for i, edge in enumerate(edges):
+            vjp = kept[i]
+            if edge is None or vjp is None:
+                kept[i] = edges[i] = None
+            else:
+                taken = True
+                code = vjp.__code__
+                saved |= saves[code] if code in saves else classify(definition, vjp, arrays, out)
+        if not taken:
+            return None
+        vjps = tuple(kept)
+    node = Node(definition, () if t is None else out.shape, None if t is None else out.dtype, tuple(edges), vjps)
     if t is not None:
         t.node = node
         t.needs_grad = True
     if saved:
         save(node, t, saved, args, kwargs)
-    else:
-        node.args = None
     return node
 
 
 def _several(
-    definition: Any, outs: Any, vjps: Any, args: Any, arrays: Any, kwargs: Any, wants: bool
+    definition: Any, outs: Any, vjps: Any, edges: list[Any] | None, args: Any, arrays: Any, kwargs: Any
 ) -> tuple[Any, ...]:
     """Tensors for an operation with several outputs; each floating one gets a `Select` of the common node."""
     outs = [out if out.__class__ is _ndarray else _repair(out, arrays[0]) for out in outs]
     tensors = tuple([wrap(out) for out in outs])
-    if wants:
-        node = _record(definition, None, vjps, args, arrays, kwargs, None)
+    if edges is not None:
+        node = _record(definition, None, vjps, edges, args, arrays, kwargs, None)
         if node is not None:
             node.outputs = [(out.shape, out.dtype) for out in outs]
             for i, t in enumerate(tensors):

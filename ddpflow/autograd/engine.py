@@ -240,7 +240,7 @@ def _walk(
             pending[start] = seed if start not in pending else pending[start] + seed
     for start in list(pending):
         if counts[start] == 0:
-            if isinstance(start, Node):
+            if start.is_node:
                 heappush(ready, (-start.sequence, start))
             else:
                 _finish_leaf(start, pending.pop(start), captured, accumulate, create_graph)
@@ -287,7 +287,7 @@ def _walk(
                 continue
             gi = grads[i]
             grads[i] = None  # so that a leaf can see that nobody else holds the array
-            is_node = isinstance(edge, Node)
+            is_node = edge.is_node
             if gi is not None:
                 like = edge if is_node else edge.array
                 if create_graph:
@@ -322,7 +322,7 @@ def _walk(
 def _count(starts: list[Any], allowed: set[Any] | None) -> dict[Any, int]:
     """How many gradients each node and leaf will receive in this pass."""
     counts: dict[Any, int] = dict.fromkeys(starts, 0)
-    stack = [start for start in counts if isinstance(start, Node) and (allowed is None or start in allowed)]
+    stack = [start for start in counts if start.is_node and (allowed is None or start in allowed)]
     while stack:
         for edge in stack.pop().edges:
             if edge is None:
@@ -331,18 +331,18 @@ def _count(starts: list[Any], allowed: set[Any] | None) -> dict[Any, int]:
                 counts[edge] += 1
             else:
                 counts[edge] = 1
-                if isinstance(edge, Node) and (allowed is None or edge in allowed):
+                if edge.is_node and (allowed is None or edge in allowed):
                     stack.append(edge)
     return counts
 
 
 def _leading_to(targets: dict[Any, Any], starts: list[Any]) -> set[Any]:
     """The nodes from which a target can be reached. Edges always lead to older nodes, so one pass in order suffices."""
-    seen = {start for start in starts if isinstance(start, Node)}
+    seen = {start for start in starts if start.is_node}
     stack = list(seen)
     while stack:
         for edge in stack.pop().edges:
-            if isinstance(edge, Node) and edge not in seen:
+            if edge is not None and edge.is_node and edge not in seen:
                 seen.add(edge)
                 stack.append(edge)
     leading: set[Any] = set()
@@ -360,7 +360,7 @@ def _gradients_of_zero(node: Node, g: Any) -> list[Any]:
         None
         if edge is None
         else StaticZeros(edge.shape, edge.dtype, g.xp)
-        if isinstance(edge, Node)
+        if edge.is_node
         else StaticZeros(edge.array.shape, edge.array.dtype, g.xp)
         for edge in node.edges
     ]

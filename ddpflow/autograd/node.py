@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddpflow.autograd.base import TensorBase, Version
 from ddpflow.errors import AutogradError
@@ -38,6 +38,7 @@ class Node:
         "versions", "vjps",
     )  # fmt: skip
 
+    is_node: ClassVar[bool] = True  # an edge that is not a node is a leaf tensor
     op: "Op | None"
     sequence: int
     shape: tuple[int, ...]
@@ -59,8 +60,7 @@ class Node:
         self.dtype = dtype
         self.edges = edges
         self.vjps = vjps
-        self.args = ()
-        self.kwargs = self.versions = self.output_version = self.hooks = self.retained = self.outputs = None
+        self.args = self.kwargs = self.versions = self.output_version = self.hooks = self.retained = self.outputs = None
 
     @property
     def name(self) -> str:
@@ -83,10 +83,11 @@ class Node:
             AutogradError: Naming the operation, the shape and both versions.
         """
         for i, arg in enumerate(self.args or ()):
-            if isinstance(arg, TensorBase) and arg.meta is not None:
-                saved = self.versions[i] if self.versions is not None else 0
-                if arg.meta.version.value != saved:
-                    raise self._changed(f"input {i}", arg.array.shape, saved, arg.meta.version.value)
+            if arg is None or not isinstance(arg, TensorBase) or arg.meta is None:
+                continue
+            saved = self.versions[i] if self.versions is not None else 0
+            if arg.meta.version.value != saved:
+                raise self._changed(f"input {i}", arg.array.shape, saved, arg.meta.version.value)
         if self.output_version is not None and self.output_version[0].value != self.output_version[1]:
             raise self._changed("its result", self.shape, self.output_version[1], self.output_version[0].value)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.base import TensorBase, meta_of, wrap
+from ddpflow.autograd.base import TensorBase, meta_of, version_of, wrap
 from ddpflow.autograd.node import Node
 from ddpflow.dtype import is_floating
 from ddpflow.errors import AutogradError
@@ -43,8 +43,10 @@ def classify(definition: Any, vjp: Any, arrays: Any, out: Any) -> int:
             elif hasattr(value, "__array__") and hasattr(value, "ndim"):
                 if 0 <= position < len(arrays) and value is arrays[position] and not definition.variadic:
                     bits |= 1 << position
-                else:
-                    bits |= OUTPUT if value is out else DERIVED
+                elif value is out:
+                    bits |= OUTPUT
+                elif is_floating(value.dtype):  # integers and truth values are constants to derivatives
+                    bits |= DERIVED
             elif isinstance(value, (tuple, list)) and any(
                 hasattr(item, "__array__") and is_floating(item.dtype) for item in value
             ):
@@ -61,12 +63,19 @@ def save(
     if bits & DERIVED:
         node.args = args
         node.kwargs = kwargs or {}
+        held = [a for a in args if isinstance(a, TensorBase)]
     else:
-        node.args = tuple([a if bits >> i & 1 and isinstance(a, TensorBase) else None for i, a in enumerate(args)])
-    if any([isinstance(a, TensorBase) and a.meta is not None for a in node.args]):
-        node.versions = tuple(
-            [a.meta.version.value if isinstance(a, TensorBase) and a.meta is not None else 0 for a in node.args]
-        )
+        kept: list[Any] = [None] * len(args)
+        held = []
+        for i, a in enumerate(args):
+            if bits >> i & 1 and isinstance(a, TensorBase):
+                kept[i] = a
+                held.append(a)
+        node.args = tuple(kept) if held else None
+    for a in held:
+        if a.meta is not None:
+            node.versions = tuple([version_of(b) if isinstance(b, TensorBase) else 0 for b in node.args or ()])
+            break
     if bits & OUTPUT:
         result_meta = result.meta = meta_of(result)
         node.output_version = (result_meta.version, result_meta.version.value)

@@ -123,7 +123,7 @@ class Optimizer:
     def _step_one(self, param: Any, grad: Any, options: dict[str, Any]) -> None:
         array = param.array
         xp = array_module(array)
-        half = array.dtype.name in _HALF
+        half = array.itemsize == 2  # float16 and bfloat16 are updated in float32
         work = array.astype(np.float32) if half else array
         if half:
             grad = grad.astype(np.float32)
