@@ -37,8 +37,6 @@ from ddpflow.comm.signature import Call, Signature
 __all__ = ["Operation", "Vacancy", "pack_signature", "unpack_signature"]
 
 _LAUNCHED, _READY, _STAGED, _TRAILING, _ENDED = range(5)
-# Posting further ahead of the peers only pushes the pieces out of the cache.
-_LEAD = 8
 # From this many ranks on, a staged all-reduce is cheaper in two rounds than when everybody reduces everything.
 _SHARDED_FROM = 4
 
@@ -247,7 +245,7 @@ class Operation(ShmWork):
         while True:
             moved = False
             posted = self._posted
-            if posted < min(self._steps, self._drained + _LEAD) and self._all_at(CONSUMED, posted + 1 - n_chunks):
+            if posted < min(self._steps, self._drained + n_chunks) and self._all_at(CONSUMED, posted + 1 - n_chunks):
                 if move.fills:
                     move.fill(chunks[(first + posted) % n_chunks][engine.index], *self._piece(posted))
                 engine.control.announce(own + POSTED, first + posted + 1)

@@ -9,7 +9,6 @@ import os
 import select
 import time
 import weakref
-from typing import Any
 
 from ddpflow.comm.backends.shm_handshake import PeerHandle
 from ddpflow.comm.backends.shm_segment import process_start_time
@@ -74,10 +73,6 @@ class PeerProcess:
     def __init__(self, handle: PeerHandle) -> None:
         self.pid, self.start_time = handle.pid, handle.start_time
         self._pidfd = handle.pidfd
-        self._poll: Any = None
-        if self._pidfd is not None:
-            self._poll = select.poll()
-            self._poll.register(self._pidfd, select.POLLIN)
 
     @classmethod
     def of(cls, handle: PeerHandle) -> "PeerProcess":
@@ -92,8 +87,10 @@ class PeerProcess:
 
     def is_alive(self) -> bool:
         """Whether the process still runs (a stopped one does, a zombie does not)."""
-        if self._poll is not None:
-            return not self._poll.poll(0)
+        if self._pidfd is not None:
+            poll = select.poll()  # not kept: one must not be used by two threads at once
+            poll.register(self._pidfd, select.POLLIN)
+            return not poll.poll(0)
         return process_start_time(self.pid) == self.start_time and self._letter() not in ("Z", "X")
 
     def is_stopped(self) -> bool:

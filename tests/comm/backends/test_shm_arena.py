@@ -17,11 +17,13 @@ FLOAT = np.dtype("float32")
 
 @pytest.fixture
 def file():
+    """A shared file for two ranks, and its layout."""
     layout = ControlLayout(2)
     return layout, SharedFile(create_file(layout.total_bytes))
 
 
 def make(file, rank=0, size=None):
+    """Returns a rank's own memory and its view of the others'."""
     layout, shared = file
     return Arena(shared, layout.arena(rank), size or layout.arena_bytes), PeerArenas(shared, layout)
 

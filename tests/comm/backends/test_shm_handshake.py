@@ -26,6 +26,7 @@ class Deadline:
         self.until = time.monotonic() + seconds
 
     def __call__(self, missing):
+        """Raises when the time is over."""
         if time.monotonic() > self.until:
             raise CollectiveTimeout(f"still waits for {missing}")
 
@@ -42,6 +43,7 @@ def connect(address: str) -> socket.socket:
 
 
 def open_descriptors() -> int:
+    """Returns how many descriptors this process has open."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
@@ -61,6 +63,7 @@ def meet(n: int, *, token_of=lambda rank: TOKEN, group_of=lambda rank: "world", 
 
 
 def close_handles(results) -> None:
+    """Closes the pidfds of tables of handles."""
     for handles in results:
         for handle in handles.values():
             os.close(handle.pidfd)

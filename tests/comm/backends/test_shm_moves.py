@@ -45,6 +45,7 @@ WAYS = [lambda moves: by_pieces(moves, 3), lambda moves: by_pieces(moves, 100), 
 
 
 def inputs(size, n, dtype="float64"):
+    """Returns one array for each rank."""
     return [(np.arange(n) * 7 % 23 + 10.0 * rank).astype(dtype) for rank in range(size)]
 
 

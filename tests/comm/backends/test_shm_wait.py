@@ -21,6 +21,7 @@ def a_process() -> subprocess.Popen:
 
 
 def handle_of(process: subprocess.Popen, with_pidfd: bool) -> PeerHandle:
+    """Returns a handle on a process, with or without a pidfd."""
     pidfd = os.pidfd_open(process.pid) if with_pidfd else None
     return PeerHandle(process.pid, process_start_time(process.pid) or 0, pidfd)
 

@@ -1,0 +1,68 @@
+"""The short way of small all-reduces: the same results and errors as the long one."""
+
+import numpy as np
+import pytest
+
+from ddpflow.comm.backends.shm_small import SmallReducer
+from ddpflow.comm.reduce import ReduceOp
+from ddpflow.comm.work import CompletedWork
+from ddpflow.errors import CommError, MismatchError
+from tests.comm.backends.shm_world import at_once, call, make_world
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int64", "complex128"])
+@pytest.mark.parametrize("n", [0, 1, 100])
+def test_results(n, dtype):
+    """The rank that comes last takes the short way to its end; the first one continues on the long way."""
+    first, second = make_world(2)
+    for seq in range(1, 40):
+        a, b = np.arange(n).astype(dtype), (np.arange(n) * 3).astype(dtype)
+        expected = a + b
+        one = first.all_reduce(a, ReduceOp.SUM, call(seq))
+        two = second.all_reduce(b, ReduceOp.SUM, call(seq))
+        assert isinstance(two, CompletedWork)
+        assert one.wait()
+        assert two.wait()
+        assert one.result() is a
+        assert two.result() is b
+        assert np.array_equal(a, expected)
+        assert np.array_equal(b, expected)
+
+
+def test_what_is_not_for_the_short_way():
+    """Large arrays, and any while something is in flight, are left to the long way, untouched."""
+    first, _ = make_world(2, inline_bytes=64)
+    small = SmallReducer(first._engine)
+    assert small.all_reduce(np.ones(9), ReduceOp.SUM, call(1)) is None
+    assert first._engine.launched == 0
+    first.all_reduce(np.ones(8), ReduceOp.SUM, call(1))
+    assert small.all_reduce(np.ones(8), ReduceOp.SUM, call(2)) is None
+    assert first._engine.launched == 1
+
+
+def test_mismatch():
+    """A difference found on the short way is reported by the long one, on both ranks."""
+    first, second = make_world(2)
+    one = first.all_reduce(np.ones(3), ReduceOp.SUM, call(1))
+    two = second.all_reduce(np.ones(4), ReduceOp.SUM, call(1))
+    for error in at_once(one.wait, two.wait):
+        assert isinstance(error, MismatchError)
+        assert "float64[3]" in str(error)
+        assert "float64[4]" in str(error)
+
+
+def test_interrupted(monkeypatch):
+    """Ctrl-C in the middle is passed on, and breaks the group, whose ranks no longer agree on what was done."""
+    from ddpflow.comm.backends import shm_small
+
+    first, second = make_world(2)
+    first.all_reduce(np.ones(3), ReduceOp.SUM, call(1))
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shm_small, "reduce_in_rank_order", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        second.all_reduce(np.ones(3), ReduceOp.SUM, call(1))
+    assert isinstance(second.failure, CommError)
+    assert "KeyboardInterrupt" in str(second.failure)
