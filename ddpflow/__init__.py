@@ -65,6 +65,7 @@ from ddpflow.dtype import (
 )
 from ddpflow.dtype import bool_ as bool
 from ddpflow.factories import *
+from ddpflow.memory import keep_freed_memory as _keep_freed_memory
 from ddpflow.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from ddpflow.typed import *
 
@@ -78,6 +79,8 @@ if TYPE_CHECKING:
     from ddpflow.serialization import load, save
 
 __version__ = "0.1.0.dev0"
+
+_keep_freed_memory()
 
 half = float16
 float = float32

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 __all__ = ["THREAD_VARIABLES", "Placement", "rank_environment"]
 
-THREAD_VARIABLES = ("OMP_NUMTHREAD_VARIABLES", "OPENBLAS_NUMTHREAD_VARIABLES", "MKL_NUMTHREAD_VARIABLES")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Large NumPy temporaries then come from the heap and go back to it; by default glibc maps and unmaps each of them, and
 # the page faults of that cost a third of a training step. Freed memory stays with the process.
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(16 << 20)}
