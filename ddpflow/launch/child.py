@@ -78,8 +78,11 @@ def _answer_stack_requests() -> None:
     """Writes the stacks of all threads to the run directory on SIGURG, which is harmless where nobody listens."""
     folder, rank = os.environ.get("DDPFLOW_RUN_DIR"), os.environ.get("RANK")
     if folder and rank and hasattr(faulthandler, "register"):
-        file = open(os.path.join(folder, f"stacks.{rank}"), "a")  # open as long as the process lives
-        faulthandler.register(signal.SIGURG, file=file, all_threads=True)
+        # Open as long as the process lives.
+        fd = os.open(
+            os.path.join(folder, f"stacks.{rank}"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        faulthandler.register(signal.SIGURG, file=fd, all_threads=True)
 
 
 def _run_script(path: str) -> None:

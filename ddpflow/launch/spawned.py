@@ -33,7 +33,7 @@ def main(folder: str) -> None:
 
 
 def _import_main(where: dict[str, Any]) -> None:
-    """Imports the caller's script, so that what it defines in ``__main__`` is there, but what it guards does not run."""
+    """Imports the caller's script: what it defines in ``__main__`` is then there, but what it guards does not run."""
     if where["module"] is None and where["file"] is None:
         return
     with importlib.import_module("ddpflow.launch.spawning").importing_main():

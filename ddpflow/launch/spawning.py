@@ -61,8 +61,8 @@ def spawn(
     """
     if _importing:
         raise LaunchError(
-            'spawn() was called while a rank imported the script: put the call under `if __name__ == "__main__":`, because '
-            "every rank imports the script to find the function"
+            'spawn() was called while a rank imported the script: put the call under `if __name__ == "__main__":`, '
+            "because every rank imports the script to find the function"
         )
     with tempfile.TemporaryDirectory(prefix="ddpflow-spawn-") as folder:
         with open(os.path.join(folder, "call"), "wb") as file:
@@ -91,9 +91,10 @@ def importing_main() -> Iterator[None]:
 def _pack(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """Pickles the call, with what a rank must know to unpickle it: the path, and where ``__main__`` comes from."""
     main = sys.modules["__main__"]
-    where = {"path": sys.path, "module": None, "file": None}
-    if getattr(main, "__spec__", None) is not None:
-        where["module"] = main.__spec__.name  # type: ignore[union-attr]
+    where: dict[str, Any] = {"path": sys.path, "module": None, "file": None}
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        where["module"] = spec.name
     elif os.path.isfile(getattr(main, "__file__", None) or ""):
         where["file"] = os.path.abspath(main.__file__ or "")
     interactive = where["module"] is None and where["file"] is None
@@ -105,8 +106,8 @@ def _pack(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         cloudpickle = _cloudpickle()
         if cloudpickle is None:
             raise LaunchError(
-                f"spawn cannot send {getattr(fn, '__qualname__', fn)!r} and its arguments to the ranks ({error}): define it "
-                "at the top of a module, or install cloudpickle"
+                f"spawn cannot send {getattr(fn, '__qualname__', fn)!r} and its arguments to the ranks ({error}): "
+                "define it at the top of a module, or install cloudpickle"
             ) from None
         call = cloudpickle.dumps((fn, args))
     return pickle.dumps((where, call))

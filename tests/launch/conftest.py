@@ -137,7 +137,7 @@ class Starter:
             [*program, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=options.pop("stdout", subprocess.PIPE),
-            stderr=subprocess.PIPE,
+            stderr=options.pop("stderr", subprocess.PIPE),
             cwd=self.folder,
             env=self.environ | (env or {}),
             **options,

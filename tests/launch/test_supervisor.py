@@ -50,7 +50,7 @@ def test_first_failure_ends_the_others(ddprun: Starter):
 
 
 def test_root_cause_comes_first_and_once(ddprun: Starter):
-    """The first rank to raise is the root cause; its traceback appears once, starts in user code, and names the line."""
+    """The first rank to raise is the root cause; its traceback appears once, and starts in user code."""
     result = ddprun.run(
         """
         def train():
