@@ -22,8 +22,9 @@ The rule language:
 
 What is decorated becomes the function users call: it takes tensors, records the graph and returns tensors.
 
-Test data, ``samples``: each is the tuple of arguments; a tuple of ints is a tensor of that shape, and see `Ints`,
-`Floats`, `Bools`; a dict at the end holds keyword arguments; anything else is passed as it is.
+Test data, ``samples``: each is the tuple of arguments; in the place of a tensor (not of an option) a tuple of ints is a
+tensor of that shape, and see `Ints`, `Floats`, `Bools`, `Complexes`, `Definite`; a dict at the end holds keyword
+arguments; anything else is passed as it is.
 '''
 
 import functools
@@ -36,7 +37,7 @@ from typing import Any
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.dispatch import binary, general, unary
 
-__all__ = ["REGISTRY", "Bools", "Floats", "Ints", "Op", "apply", "op"]
+__all__ = ["REGISTRY", "Bools", "Complexes", "Definite", "Floats", "Ints", "Op", "apply", "op"]
 
 REGISTRY: dict[str, "Op"] = {}
 
@@ -62,6 +63,20 @@ class Floats:
 @dataclass(frozen=True)
 class Bools:
     """Sample argument: a boolean tensor."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Complexes:
+    """Sample argument: a tensor of complex numbers."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Definite:
+    """Sample argument: symmetric positive definite matrices with distinct eigenvalues."""
 
     shape: tuple[int, ...]
 
@@ -96,6 +111,7 @@ def op(
     differentiable: bool = True,
     composite: Callable[..., Any] | None = None,
     tensors: int | None = None,
+    several: bool = False,
     name: str | None = None,
 ) -> Any:
     """Make an operation of a rule and enter it in the registry; see the module's text for the rule language.
@@ -109,6 +125,7 @@ def op(
         differentiable: False when the rule returns only an output.
         composite: The same output in plain ``xp`` functions, where the rule itself cannot run on tensors.
         tensors: How many of the parameters are tensors, when it is not all those without a default.
+        several: A rule with one parameter gives several outputs.
         name: The registered name, when it is not the rule's.
     """
     if rule is None:
@@ -120,6 +137,7 @@ def op(
             differentiable=differentiable,
             composite=composite,
             tensors=tensors,
+            several=several,
             name=name,
         )
     parameters = list(inspect.signature(rule).parameters.values())[1:]
@@ -143,7 +161,7 @@ def op(
     count = definition.tensor_count
     if required == len(parameters) == 2 == count and promote and differentiable:
         call = binary(definition)
-    elif required == len(parameters) == 1 == count and differentiable and not view:
+    elif required == len(parameters) == 1 == count and differentiable and not view and not several:
         call = unary(definition)
     else:
         call = general(definition)

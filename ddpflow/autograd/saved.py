@@ -101,7 +101,8 @@ def rebind(vjp: Any, node: Node) -> Any:
             held = node.args[position] if node.args is not None and 0 <= position < len(node.args) else None
             if held is not None:
                 value = held
-            elif is_floating(value.dtype):  # what is not an input and not an index is the output
+            elif is_floating(value.dtype) and (position < 0 or position < node.op.tensor_count):  # type: ignore[union-attr]
+                # What is neither an input, nor an index, nor an option is the output.
                 value = wrap(np.asarray(value) if isinstance(value, np.generic) else value, True, node)
         cells.append(CellType(value))
     return FunctionType(vjp.__code__, vjp.__globals__, vjp.__name__, vjp.__defaults__, tuple(cells))

@@ -42,7 +42,7 @@ def _contiguous(xp, a):
 # --- order ---
 
 
-@op(samples=[((3, 4), (0,)), ((2, 3, 4), (0, 2)), ((3,), ())], name="flip")
+@op(samples=[((3, 4), (0,)), ((2, 3, 4), (0, 2)), ((3,), ())], tensors=1, name="flip")
 def _flip(xp, a, dims):
     """The elements in reverse order along dimensions."""
     return xp.ascontiguousarray(xp.flip(a, dims)), (lambda g: xp.flip(g, dims),)
@@ -120,7 +120,7 @@ def rot90(input, k=1, dims=(0, 1)):
 # --- repetition ---
 
 
-@op(samples=[((2, 3), (2, 1)), ((3,), (2, 2)), ((2, 3), (0, 1)), ((), (3,))], name="repeat")
+@op(samples=[((2, 3), (2, 1)), ((3,), (2, 2)), ((2, 3), (0, 1)), ((), (3,))], tensors=1, name="repeat")
 def _repeat(xp, a, times):
     """The tensor laid side by side ``times`` along each dimension."""
     shape = (1,) * (len(times) - a.ndim) + tuple(a.shape)

@@ -26,7 +26,7 @@ def diagonal(xp, input, offset=0, dim1=0, dim2=1):
     return found, (lambda g: apply(xp, _place_diagonal, g, shape, offset, dim1, dim2),)
 
 
-@op(samples=[((3,), (3, 4), 0, 0, 1), ((4, 2), (2, 3, 4), 1, 2, 0)], tensors=1, name="place_diagonal")
+@op(samples=[((3,), (3, 4), 0, 0, 1), ((3, 1), (2, 3, 4), 1, 2, 0)], tensors=1, name="place_diagonal")
 def _place_diagonal(xp, input, shape, offset, dim1, dim2):
     """Zeros of a shape whose `diagonal` is the input."""
     full = xp.zeros(shape, input.dtype)

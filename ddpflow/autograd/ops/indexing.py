@@ -23,6 +23,7 @@ _ALL = slice(None)
 @op(
     samples=[((3, 4), (1, ...)), ((3, 4), (slice(None), slice(0, 4, 2), ...)), ((2, 3), (None, -1, ...))],
     view=True,
+    tensors=1,
     name="getitem",
 )
 def _getitem(xp, a, index):
@@ -47,6 +48,7 @@ def _place(xp, g, index, shape):
         ((2, 3), (np.array([[True, False, True], [False, False, True]]),)),
         ((2, 3, 4), (np.array([0, 1]), slice(None), np.array([3, 3]))),
     ],
+    tensors=1,
     name="index",
 )
 def _index(xp, a, index):

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from ddpflow.autograd.kernels.accumulate import accumulate
 from ddpflow.autograd.op import Ints, apply, op
 from ddpflow.autograd.ops.gathering import checked_index
@@ -10,26 +12,32 @@ from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
 __all__ = ["embedding", "one_hot"]
 
+_SCALE = np.array([0.5, 2.0])  # a scale for each row, in test data
 
-@op(samples=[((5, 3), Ints((4,), 5)), ((5, 3), Ints((2, 3), 5), 1), ((5, 3), Ints((), 5))], tensors=1, name="embedding")
-def _embedding(xp, weight, index, padding_idx=None, by_frequency=False):
-    """The table's rows with the given numbers."""
+
+@op(samples=[((5, 3), Ints((4,), 5)), ((5, 3), Ints((2, 3), 5)), ((5, 3), Ints((), 5))], tensors=1, name="embedding")
+def _embedding(xp, weight, index, padding_idx=None, scale=None):
+    """The table's rows with the given numbers; in the gradient each row may be scaled, and one left out."""
     count = weight.shape[0]
-    return weight.take(index, 0), (lambda g: apply(xp, _place_rows, g, index, count, padding_idx, by_frequency),)
+    return weight.take(index, 0), (lambda g: apply(xp, _place_rows, g, index, count, padding_idx, scale),)
 
 
 @op(
-    samples=[((4, 3), Ints((4,), 5), 5), ((4, 3), Ints((4,), 5), 5, 1), ((4, 3), Ints((4,), 5), 5, None, True)],
+    samples=[
+        ((4, 3), Ints((4,), 5), 5),
+        ((4, 3), Ints((4,), 5), 5, 1),
+        ((4, 3), Ints((4,), 2), 2, None, _SCALE),
+    ],
     tensors=1,
     name="place_rows",
 )
-def _place_rows(xp, g, index, count, padding_idx=None, by_frequency=False):
-    """Rows added up by number into a table of zeros: the gradient of `embedding`."""
-    flat = index.reshape(-1)
-    rows = g.reshape(len(flat), math.prod(g.shape[index.ndim :]))
-    if by_frequency:
-        rows = rows / xp.bincount(flat, minlength=count)[flat][:, None].astype(rows.dtype)
-    out = accumulate(xp, count, flat, rows).reshape((count, *g.shape[index.ndim :]))
+def _place_rows(xp, g, index, count, padding_idx=None, scale=None):
+    """Rows, each times its number's scale, added up by number into a table of zeros: the gradient of `embedding`."""
+    width = math.prod(g.shape[index.ndim :])
+    out = accumulate(xp, count, index.reshape(-1), g.reshape(index.size, width))
+    if scale is not None:
+        out = out * scale[:, None].astype(out.dtype)
+    out = out.reshape((count, *g.shape[index.ndim :]))
     if padding_idx is not None:
         out[padding_idx] = 0
 
@@ -37,7 +45,7 @@ def _place_rows(xp, g, index, count, padding_idx=None, by_frequency=False):
         picked = apply(xp, _embedding, h, index)
         if padding_idx is not None:
             picked = xp.where((index == padding_idx)[..., None], 0, picked)
-        return picked / xp.bincount(flat, minlength=count)[index][..., None] if by_frequency else picked
+        return picked if scale is None else picked * scale[index][..., None]
 
     return out, (vjp,)
 
@@ -72,7 +80,11 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         padding_idx %= rows
     if max_norm is not None:
         _renormalise(weight, index, max_norm, norm_type)
-    return _embedding(weight, input, padding_idx, scale_grad_by_freq)
+    scale = None
+    if scale_grad_by_freq:
+        xp = array_module(table)
+        scale = (1 / xp.maximum(xp.bincount(index.reshape(-1), minlength=rows), 1)).astype(table.dtype)
+    return _embedding(weight, input, padding_idx, scale)
 
 
 def _renormalise(weight, index, max_norm, norm_type):

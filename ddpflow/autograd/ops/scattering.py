@@ -1,5 +1,7 @@
 """Writing one element for each index, or reducing all that fall on one place."""
 
+import numpy as np
+
 from ddpflow.autograd.op import Ints, apply, op
 from ddpflow.autograd.ops.gathering import fitting, gather, place_each, positions
 from ddpflow.autograd.ops.indexing import getitem
@@ -9,9 +11,10 @@ from ddpflow.errors import ShapeError, ValueRangeError
 __all__ = ["scatter", "scatter_add", "scatter_reduce"]
 
 _INDEX = Ints((3, 2), 4)
+_PLACES = np.array([[3, 1], [0, 2], [1, 0]])
 
 
-@op(samples=[((3, 4), (3, 2), 1, _INDEX), ((4, 3), (2, 2), 0, Ints((2, 2), 4))], tensors=2, name="scatter")
+@op(samples=[((3, 4), (3, 2), 1, _PLACES), ((4, 3), (3, 2), 0, _PLACES)], tensors=2, name="scatter")
 def _scatter(xp, a, src, dim, index):
     """A copy with the elements of a source, or one number, written where `gather` would read."""
     out = a.copy()

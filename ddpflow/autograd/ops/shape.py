@@ -1,6 +1,6 @@
 """The same elements in another shape: views wherever the memory allows."""
 
-from ddpflow.autograd.op import apply, op
+from ddpflow.autograd.op import Complexes, apply, op
 from ddpflow.autograd.ops.dims import axis_of
 from ddpflow.autograd.ops.extents import dims_of, sizes
 from ddpflow.device import array_module
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-@op(samples=[((3, 4), (2, 6)), ((3, 4), (-1,)), ((), (1, 1)), ((0, 3), (3, 0))], view=True, name="reshape")
+@op(samples=[((3, 4), (2, 6)), ((3, 4), (-1,)), ((), (1, 1)), ((0, 3), (3, 0))], view=True, tensors=1, name="reshape")
 def _reshape(xp, a, shape):
     """The elements in another shape; a view where the strides allow it, else a copy."""
     before = a.shape
@@ -79,7 +79,8 @@ def view(input, *shape):
     if not array.flags.c_contiguous and array.size > 1:
         if not array_module(array).may_share_memory(array, result.array):
             raise ShapeError(
-                f"view() of shape {tuple(array.shape)} with strides {tuple(input.stride())} as {tuple(result.shape)} needs a copy: use reshape()"
+                f"view() of shape {tuple(array.shape)} with strides {tuple(input.stride())} as {tuple(result.shape)} "
+                "needs a copy: use reshape()"
             )
     return result
 
@@ -95,7 +96,7 @@ def _view_dtype(xp, a, dtype):
     return a.view(dtype)
 
 
-@op(samples=[((2, 3, 4), (2, 0, 1)), ((3, 4), (-1, 0)), ((), ())], view=True, name="permute")
+@op(samples=[((2, 3, 4), (2, 0, 1)), ((3, 4), (-1, 0)), ((), ())], view=True, tensors=1, name="permute")
 def _permute(xp, a, dims):
     """The dimensions in another order."""
     ndim = a.ndim
@@ -194,7 +195,7 @@ def moveaxis(input, source, destination):
     return movedim(input, source, destination)
 
 
-@op(samples=[((3, 1), (3, 4)), ((4,), (2, 3, 4)), ((), (2,)), ((1, 3), (0, 3))], view=True)
+@op(samples=[((3, 1), (3, 4)), ((4,), (2, 3, 4)), ((), (2,)), ((1, 3), (0, 3))], view=True, tensors=1)
 def broadcast_to(xp, input, shape):
     """The tensor read as a larger shape: dimensions of length 1 repeat without memory. The result cannot be written to.
 
@@ -362,11 +363,11 @@ def unfold(xp, input, dimension, size, step):
     )
     if hasattr(found.flags, "writeable"):
         found.flags.writeable = False  # windows overlap: a write to one would change others
-    return found, (lambda g: apply(xp, _fold_windows, g, shape, dim, step),)
+    return found, (lambda g: apply(xp, _add_windows, g, shape, dim, step),)
 
 
-@op(samples=[((2, 3), (6,), 0, 2), ((2, 4, 2), (2, 5), 1, 1)], tensors=1, name="fold_windows")
-def _fold_windows(xp, input, shape, dim, step):
+@op(samples=[((2, 3), (6,), 0, 2), ((2, 4, 2), (2, 5), 1, 1)], tensors=1, name="add_windows")
+def _add_windows(xp, input, shape, dim, step):
     """The sum of overlapping windows, each at its place: what carries a gradient back through `unfold`."""
     total = xp.zeros(shape, input.dtype)
     places = total.swapaxes(0, dim)
@@ -386,11 +387,13 @@ def view_as_complex(xp, input):
     """
     if not input.ndim or input.shape[-1] != 2:
         raise ShapeError(f"view_as_complex() needs a last dimension of length 2, not shape {tuple(input.shape)}")
+    if input.dtype not in (xp.float32, xp.float64):
+        raise DtypeError(f"view_as_complex() takes float32 or float64, not {input.dtype}")
     found = input.view("complex64" if input.dtype.itemsize == 4 else "complex128")[..., 0]
     return found, (lambda g: apply(xp, view_as_real, g),)
 
 
-@op(view=True)
+@op(samples=[(Complexes((3,)),), (Complexes(()),)], view=True)
 def view_as_real(xp, input):
     """Complex numbers read as a last dimension of length 2: real and imaginary parts."""
     if input.dtype.kind != "c":
