@@ -8,7 +8,7 @@ import numpy as np
 
 import ddpflow
 from ddpflow.autograd import ops
-from ddpflow.autograd.op import REGISTRY, Bools, Floats, Ints, Op
+from ddpflow.autograd.op import REGISTRY, Bools, Complexes, Definite, Floats, Ints, Op
 from ddpflow.random import manual_seed
 
 for found in pkgutil.iter_modules(ops.__path__, ops.__name__ + "."):
@@ -37,7 +37,7 @@ def distinct(shape: tuple[int, ...], low: float, high: float, rng: np.random.Gen
 
 
 def array_of(spec: Any, rng: np.random.Generator, shapes: bool) -> np.ndarray | None:
-    """The array that a sample's entry stands for (float64, int64 or bool); None when it is no tensor.
+    """The array that a sample's entry stands for (float64, int64, bool or complex128); None when it is no tensor.
 
     Args:
         spec: The entry.
@@ -50,6 +50,11 @@ def array_of(spec: Any, rng: np.random.Generator, shapes: bool) -> np.ndarray | 
         return distinct(spec.shape, spec.low, spec.high, rng)
     if isinstance(spec, Bools):
         return np.asarray(rng.random(spec.shape) < 0.5)
+    if isinstance(spec, Complexes):
+        return np.asarray(distinct(spec.shape, -1.0, 1.0, rng) + 1j * distinct(spec.shape, -1.0, 1.0, rng))
+    if isinstance(spec, Definite):
+        a = distinct(spec.shape, -1.0, 1.0, rng)
+        return a @ a.swapaxes(-1, -2) + np.diag(np.arange(1.0, spec.shape[-1] + 1))
     if shapes and isinstance(spec, tuple) and all(type(n) is int for n in spec):
         return distinct(spec, -1.9, 1.9, rng)
     return None
