@@ -94,6 +94,7 @@ class Backend(ABC):
 
     name: ClassVar[str] = ""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    ranks_are_threads: ClassVar[bool] = False  # then each thread of the process has a world of its own
 
     @classmethod
     def unavailable_reason(cls) -> str | None:

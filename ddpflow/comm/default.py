@@ -65,9 +65,9 @@ def init_process_group(
         raise ConfigError("pg_options are not supported; leave them out")
     settings = CommSettings.from_env()
     timeout_s = seconds(timeout, settings.timeout_s)
-    threads = backend == "thread"
-    if backend is not None:
-        parse_backend(backend)  # an unknown name is told before anybody waits
+    # An unknown name is told before anybody waits.
+    named = [] if backend is None else [load_backend(name) for name in parse_backend(backend).values()]
+    threads = any(found.ranks_are_threads for found in named)
     base = ProcessContext() if threads else ProcessContext.from_env(_environ_for(init_method, store, rank, world_size))
     explicit = store is not None or rank >= 0 or world_size >= 0 or (init_method or "env://") != "env://"
     context = explicit_context(base, init_method, rank, world_size) if explicit else base

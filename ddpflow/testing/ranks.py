@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddpflow.comm.registry import load_backend
 from ddpflow.errors import ValueRangeError
 from ddpflow.testing.outcome import root_cause
 from ddpflow.testing.processes import run_processes
@@ -45,7 +46,7 @@ def run_ranks(
     """
     if n < 1:
         raise ValueRangeError(f"run_ranks needs at least one rank, not {n}")
-    run = run_threads if backend == "thread" else run_processes
+    run = run_threads if load_backend(backend).ranks_are_threads else run_processes
     outcomes = run(fn, n, backend, tuple(args), timeout_s, group_timeout_s or timeout_s, init)
     if return_exceptions:
         return [outcome.error or outcome.value for outcome in outcomes]

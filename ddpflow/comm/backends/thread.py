@@ -81,6 +81,7 @@ class ThreadBackend(Backend):
     """Serves a group whose ranks are threads of this process; the last rank to arrive does the work for all."""
 
     name: ClassVar[str] = "thread"
+    ranks_are_threads: ClassVar[bool] = True
 
     def __init__(self, spec: GroupSpec, room: _Room) -> None:
         super().__init__(spec)
