@@ -146,8 +146,14 @@ def running(node: ast.AST) -> Iterator[ast.AST]:
             yield from running(child)
 
 
+@cache
+def all_imports() -> dict[str, list[Import]]:
+    """Returns the imports of ddpflow's own modules that run, hidden in functions or not, for each module by name."""
+    return {name: list(imports(module)) for name, module in modules().items()}
+
+
 def imports(module: Module) -> Iterator[Import]:
-    """Yields the imports of ddpflow's own modules that run, hidden in functions or not."""
+    """Yields the imports of one module."""
     for node in running(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -191,7 +197,7 @@ def test_imports_point_down():
         [
             f"{module.path.relative_to(ROOT)}:{found.line}: imports ddpflow.{found.target}, which is on a higher floor"
             for module in modules().values()
-            for found in imports(module)
+            for found in all_imports()[module.name]
             if floor(found.target) > floor(module.name)
         ]
     )
@@ -207,7 +213,7 @@ def test_walls():
         allowed = WALLS[max(rooms, key=len)]
         problems += [
             f"{module.path.relative_to(ROOT)}:{found.line}: may not import ddpflow.{found.target}"
-            for found in imports(module)
+            for found in all_imports()[module.name]
             if not within(found.target, allowed)
         ]
     report(problems)
@@ -215,7 +221,7 @@ def test_walls():
 
 def test_no_cycles():
     """Following imports from any file never leads back to it."""
-    edges = {name: sorted({found.target for found in imports(module)}) for name, module in modules().items()}
+    edges = {name: sorted({found.target for found in all_imports()[module.name]}) for name, module in modules().items()}
     done: set[str] = set()
 
     def visit(name: str, path: list[str]) -> None:
@@ -234,7 +240,7 @@ def test_imports_name_the_defining_file():
     """Inside ddpflow nobody imports the face, a package's re-export, or a name that its module only imported."""
     problems = []
     for module in modules().values():
-        for found in imports(module):
+        for found in all_imports()[module.name]:
             where = f"{module.path.relative_to(ROOT)}:{found.line}"
             target = modules().get(found.target)
             if target is None:
@@ -309,7 +315,7 @@ def test_all_matches(name):
     taken = {
         wanted
         for other in modules().values()
-        for found in imports(other)
+        for found in all_imports()[other.name]
         if found.target == name and found.names
         for wanted in found.names
     }
