@@ -392,8 +392,10 @@ def _cast(g: Any, dtype: Any) -> Any:
 
 def _fit_tensor(g: Any, like: Any) -> Any:
     """As the array path: the gradient in the shape and dtype of its input, but as recorded operations."""
+    if g.__class__ is StaticZeros:
+        g = g.materialize()
     if not isinstance(g, TensorBase):
-        g = wrap(g.materialize() if g.__class__ is StaticZeros else np.asarray(g))
+        g = wrap(np.asarray(g))
     if g.array.shape != like.shape:
         g = _unbroadcast(g, tuple(like.shape))
     return g if g.array.dtype == like.dtype else TensorBase.namespace.astype(g, like.dtype)

@@ -52,7 +52,7 @@ def failure_report(
     if root.rank in set(local) and with_details:
         if root.traceback:
             lines += ["  " + line for line in root.traceback.rstrip("\n").split("\n")]
-        if recent := _last_lines(outcome.recent.get(root.rank, b"")):
+        if recent := _last_lines(_without_traceback(outcome.recent.get(root.rank, b""), root.traceback)):
             lines.append(f"  last lines of rank {root.rank}'s stderr:")
             lines += ["    " + line for line in recent]
     lines += ["  " + line for line in _others(outcome, root)]
@@ -61,6 +61,13 @@ def failure_report(
     if log_dir:
         lines.append(f"  full output: {log_dir}")
     return "".join(f"ddprun: {line}\n" if i == 0 else f"{line}\n" for i, line in enumerate(lines))
+
+
+def _without_traceback(stderr: bytes, traceback: str) -> bytes:
+    """The stderr of a rank without the traceback at its end, which the report shows already."""
+    shown = traceback.strip().encode()
+    stripped = stderr.rstrip()
+    return stripped[: -len(shown)] if shown and stripped.endswith(shown) else stderr
 
 
 def _headline(root: FailureRecord) -> str:
