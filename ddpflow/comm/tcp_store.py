@@ -94,11 +94,12 @@ class TCPStore(Store):
         return server
 
     def _wait_for_workers(self, world_size: int) -> None:
+        everyone = f"ddpflow/workers/{world_size}"
         here = self.add("ddpflow/workers", 1)
         if here >= world_size:
-            self.set("ddpflow/all-workers", b"1")
+            self.set(everyone, b"1")
         try:
-            self.wait(["ddpflow/all-workers"])
+            self.wait([everyone])
         except CollectiveTimeout as error:
             here = int(self.try_get("ddpflow/workers") or b"0")
             raise CollectiveTimeout(
