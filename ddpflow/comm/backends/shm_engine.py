@@ -256,10 +256,12 @@ class Engine:
 
     def fail_own(self, error: BaseException) -> None:
         """Fails because of an error of this rank's own, a full memory for instance."""
-        text = f"rank {self.spec.rank}: {type(error).__name__} in a collective: {error}"
-        own = error if isinstance(error, CommError) else CommError(text)
-        own.__cause__ = error if own is not error else None
-        self.fail(own, Failure("exception", text, (self.spec.rank,)))
+        what = f"{type(error).__name__}: {error}"
+        own = error
+        if not isinstance(own, CommError):
+            own = CommError(f"rank {self.spec.rank}: a collective failed with {what}")
+            own.__cause__ = error
+        self.fail(own, Failure("exception", f"rank {self.spec.rank} raised {what}", (self.spec.rank,)))
 
     def _look_around(self, work: ShmWork, now: float) -> None:
         """Fails everything if `work` can never end; looks a hundred times a second at most."""

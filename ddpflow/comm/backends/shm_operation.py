@@ -293,20 +293,29 @@ class Operation(ShmWork):
 
     def behind(self) -> list[int]:
         """Returns the ranks whose part is lacking."""
-        engine, words = self.engine, self.engine.words
+        engine = self.engine
         if self._stage == _STAGED:
-            kinds = [(POSTED, self._drained + 1), (CONSUMED, self._posted + 1 - engine.layout.n_chunks)]
-            if type(self._move) is AllReduce and engine.size >= _SHARDED_FROM:
-                kinds.append((REDUCED, self._drained + 1))
-            return [r for r in engine.others if any(words[engine.headers[r] + k] < self._first + v for k, v in kinds)]
+            return sorted({rank for ranks in self._behind_with_pieces() for rank in ranks})
         if self._stage == _TRAILING:
             assert self._move is not None
             return [r for r in self._move.readers if r != engine.index and not self._has(r, DONE)]
         return [r for r in engine.others if not self._has(r, READY)]
 
     def missing(self) -> list[int]:
-        """Returns the ranks that have not even made the call, or else those whose part is lacking."""
-        return [r for r in self.engine.others if not self._has(r, ARRIVED)] or self.behind()
+        """Returns the ranks that have not even made the call, or else those that have come least far with it."""
+        absent = [r for r in self.engine.others if not self._has(r, ARRIVED)]
+        if not absent and self._stage == _STAGED:  # who does not fill is to blame, not who cannot take for lack of that
+            return next(filter(None, self._behind_with_pieces()), [])
+        return absent or self.behind()
+
+    def _behind_with_pieces(self) -> list[list[int]]:
+        """Returns the ranks that are behind with filling, with reducing shards, and with taking pieces."""
+        engine, words = self.engine, self.engine.words
+        needed = [(POSTED, self._drained + 1), (CONSUMED, self._posted + 1 - engine.layout.n_chunks)]
+        if type(self._move) is AllReduce and engine.size >= _SHARDED_FROM:
+            needed.insert(1, (REDUCED, self._drained + 1))
+        lowest = [(kind, self._first + steps) for kind, steps in needed]
+        return [[r for r in engine.others if words[engine.headers[r] + kind] < value] for kind, value in lowest]
 
     def withdraw(self) -> None:
         """Takes the own data back; that this rank had arrived stays to be seen."""
