@@ -20,14 +20,31 @@ from ddpflow.autograd.ops.activation import celu, hardshrink, prelu, relu, selu,
 from ddpflow.autograd.ops.arithmetic import *
 from ddpflow.autograd.ops.arrange import *
 from ddpflow.autograd.ops.compare import *
+from ddpflow.autograd.ops.complexes import *
 from ddpflow.autograd.ops.diagonals import *
+from ddpflow.autograd.ops.einsum import *
 from ddpflow.autograd.ops.elementwise import *
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.indexing import index_put
 from ddpflow.autograd.ops.joining import *
+from ddpflow.autograd.ops.matrices import (
+    cholesky,
+    cholesky_inverse,
+    cholesky_solve,
+    det,
+    inverse,
+    logdet,
+    matrix_exp,
+    pinverse,
+    qr,
+    slogdet,
+    svd,
+    triangular_solve,
+)
 from ddpflow.autograd.ops.padding import constant_pad_nd
 from ddpflow.autograd.ops.pairwise import *
 from ddpflow.autograd.ops.products import *
+from ddpflow.autograd.ops.quantiles import *
 from ddpflow.autograd.ops.reduce import *
 from ddpflow.autograd.ops.rounding import *
 from ddpflow.autograd.ops.sampling import *
@@ -72,6 +89,7 @@ from ddpflow.typed import *
 if TYPE_CHECKING:
     from ddpflow import autograd as autograd
     from ddpflow import comm as comm
+    from ddpflow import linalg as linalg
     from ddpflow import nn as nn
     from ddpflow import optim as optim
     from ddpflow import testing as testing
@@ -112,11 +130,15 @@ __all__ = [
     "celu",
     "cfloat",
     "channels_last",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "complex128",
     "complex64",
     "constant_pad_nd",
     "contiguous_format",
     "default_generator",
+    "det",
     "device",
     "double",
     "dtype",
@@ -142,16 +164,21 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "inverse",
     "is_grad_enabled",
     "load",
+    "logdet",
     "long",
     "manual_seed",
+    "matrix_exp",
     "nan",
     "newaxis",
     "no_grad",
     "pi",
+    "pinverse",
     "prelu",
     "preserve_format",
+    "qr",
     "relu",
     "save",
     "seed",
@@ -161,8 +188,11 @@ __all__ = [
     "set_rng_state",
     "short",
     "sigmoid",
+    "slogdet",
     "strided",
+    "svd",
     "threshold",
+    "triangular_solve",
     "uint16",
     "uint32",
     "uint64",
@@ -172,6 +202,9 @@ __all__ = [
 __all__ += _ops.arithmetic.__all__
 __all__ += _ops.arrange.__all__
 __all__ += _ops.compare.__all__
+__all__ += _ops.quantiles.__all__
+__all__ += _ops.einsum.__all__
+__all__ += _ops.complexes.__all__
 __all__ += _ops.diagonals.__all__
 __all__ += _ops.elementwise.__all__
 __all__ += _ops.joining.__all__
@@ -198,6 +231,7 @@ _ROOMS = {
     "comm": "ddpflow.comm",
     "distributed": "ddpflow.comm",
     "launch": "ddpflow.launch",
+    "linalg": "ddpflow.linalg",
     "nn": "ddpflow.nn",
     "optim": "ddpflow.optim",
     "random": "ddpflow.random",

@@ -13,9 +13,11 @@ from ddpflow.autograd.ops import (
     arrange,
     casting,
     compare,
+    complexes,
     diagonals,
     elementwise,
     joining,
+    matrices,
     pairwise,
     products,
     reduce,
@@ -27,6 +29,22 @@ from ddpflow.device import array_module
 from ddpflow.dtype import as_numpy
 
 __all__ = ["namespace"]
+
+
+class _Linalg:
+    """What rules take from ``xp.linalg``."""
+
+    inv = staticmethod(matrices.inverse)
+    solve = staticmethod(matrices.solve_matrix)
+    det = staticmethod(matrices.det)
+    slogdet = staticmethod(matrices.slogdet)
+    cholesky = staticmethod(matrices.cholesky_lower)
+    eigh = staticmethod(matrices.eigh_lower)
+    qr = staticmethod(matrices.reduced_qr)
+
+    @staticmethod
+    def svd(a: Any, full_matrices: bool = False) -> Any:
+        return matrices.reduced_svd(a)
 
 
 class _Namespace:
@@ -91,6 +109,8 @@ class _Namespace:
     logical_not = staticmethod(compare.logical_not)
     logical_xor = staticmethod(compare.logical_xor)
 
+    conj = staticmethod(complexes.conj_physical)
+
     # reductions, running sums, products
     sum = staticmethod(reduce.sum)
     mean = staticmethod(reduce.mean)
@@ -138,6 +158,12 @@ class _Namespace:
     ascontiguousarray = staticmethod(arrange.contiguous)
     copy = staticmethod(arrange.clone)
     astype = staticmethod(casting.cast)
+
+    linalg = _Linalg
+
+    @staticmethod
+    def eye(n: int) -> Any:
+        return wrap(np.eye(n))
 
     @staticmethod
     def transpose(a: Any, axes: Any = None) -> Any:

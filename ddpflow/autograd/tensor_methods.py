@@ -7,9 +7,12 @@ from ddpflow.autograd.ops import (
     activation,
     arithmetic,
     compare,
+    complexes,
     elementwise,
+    matrices,
     pairwise,
     products,
+    quantiles,
     reduce,
     rounding,
     scan,
@@ -46,6 +49,8 @@ class TensorMethods(TensorBase):
     abs = absolute = __abs__ = arithmetic.abs
     sign = arithmetic.sign
     clamp = clip = arithmetic.clamp
+    clamp_min = arithmetic.clamp_min
+    clamp_max = arithmetic.clamp_max
     lerp = arithmetic.lerp
     addcmul = arithmetic.addcmul
     addcdiv = arithmetic.addcdiv
@@ -211,6 +216,40 @@ class TensorMethods(TensorBase):
     cummin = scan.cummin
     logcumsumexp = scan.logcumsumexp
     diff = scan.diff
+
+    # quantiles
+    median = quantiles.median
+    nanmedian = quantiles.nanmedian
+    mode = quantiles.mode
+    quantile = quantiles.quantile
+    nanquantile = quantiles.nanquantile
+    cov = quantiles.cov
+    corrcoef = quantiles.corrcoef
+    renorm = quantiles.renorm
+
+    # matrices
+    cholesky = matrices.cholesky
+    cholesky_inverse = matrices.cholesky_inverse
+    cholesky_solve = matrices.cholesky_solve
+    det = matrices.det
+    inverse = matrices.inverse
+    logdet = matrices.logdet
+    matrix_exp = matrices.matrix_exp
+    pinverse = matrices.pinverse
+    qr = matrices.qr
+    slogdet = matrices.slogdet
+    svd = matrices.svd
+    triangular_solve = matrices.triangular_solve
+
+    # complexes
+    conj = complexes.conj
+    conj_physical = complexes.conj_physical
+    angle = complexes.angle
+    resolve_conj = complexes.resolve_conj
+    resolve_neg = complexes.resolve_neg
+
+    real = property(complexes.real)
+    imag = property(complexes.imag)
 
     # products
     matmul = __matmul__ = products.matmul

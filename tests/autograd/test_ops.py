@@ -22,7 +22,17 @@ NO_HALF = {
     "rand_like": "draws of different dtypes differ",
     "randn_like": "draws of different dtypes differ",
 }
-_MATRICES = ["cholesky", "det", "eigh_lower", "inverse", "reduced_qr", "reduced_svd", "slogdet", "solve_matrix"]
+_MATRICES = [
+    "cholesky",
+    "det",
+    "eigh_lower",
+    "full_svd",
+    "inverse",
+    "reduced_qr",
+    "reduced_svd",
+    "slogdet",
+    "solve_matrix",
+]
 NO_HALF |= dict.fromkeys(_MATRICES, "LAPACK has no half precision; PyTorch refuses as well")
 # Ops that cannot be tried with all rows equal, and why.
 NOT_EXPANDED = dict.fromkeys(_MATRICES, "a matrix of equal rows is singular")

@@ -10,6 +10,8 @@ __all__ = [
     "addcdiv",
     "addcmul",
     "clamp",
+    "clamp_max",
+    "clamp_min",
     "clip",
     "div",
     "divide",
@@ -248,7 +250,7 @@ def limited(xp, a, min, max):
 def clamp(input, min=None, max=None):
     """The values held between ``min`` and ``max``, each a number, a tensor that broadcasts, or None.
 
-    The gradient passes where the value lies within the bounds, these included. Where min is above max the result is max.
+    The gradient passes where the value lies within the bounds, these included. Where min exceeds max, max wins.
 
     Raises:
         ShapeError: When both bounds are None.
@@ -256,6 +258,16 @@ def clamp(input, min=None, max=None):
     if min is None and max is None:
         raise ShapeError("clamp() needs at least one of min and max")
     return limited(input, min, max)
+
+
+def clamp_min(input, min):
+    """The values, but at least ``min``."""
+    return limited(input, min, None)
+
+
+def clamp_max(input, max):
+    """The values, but at most ``max``."""
+    return limited(input, None, max)
 
 
 @op(

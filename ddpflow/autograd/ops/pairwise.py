@@ -118,10 +118,10 @@ def heaviside(xp, input, values):
     return xp.heaviside(input, values) if input.dtype.kind == "f" else xp.where(input == 0, values, input > 0)
 
 
-@op(samples=[((3, 4), (4,))], promote="common", differentiable=False, tensors=2)
-def nextafter(xp, input, other):
-    """The next representable number towards ``other``."""
-    return xp.nextafter(input, other)
+@op(samples=[((3, 4), (4,))], promote="common")
+def nextafter(xp, a, b):
+    """The next representable number after ``a`` towards ``b``."""
+    return xp.nextafter(a, b), (lambda g: xp.where(a == b, 0, g), lambda g: xp.zeros_like(g))
 
 
 @op(samples=[(Ints((3, 4), 20), Ints((4,), 20))], promote="common", differentiable=False, tensors=2)

@@ -1,5 +1,7 @@
 """Products of vectors and matrices."""
 
+import math
+
 from ddpflow.autograd.op import apply, op
 from ddpflow.autograd.ops.dims import is_half
 from ddpflow.errors import DtypeError, ShapeError
@@ -49,7 +51,8 @@ def _product(xp, a, b):
     if is_half(a.dtype):
         return (a.astype(xp.float32) @ b.astype(xp.float32)).astype(a.dtype)
     if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
-        return (a.reshape(-1, a.shape[-1]) @ b).reshape((*a.shape[:-1], b.shape[-1]))
+        rows = math.prod(a.shape[:-1])
+        return (a.reshape(rows, a.shape[-1]) @ b).reshape((*a.shape[:-1], b.shape[-1]))
     return a @ b
 
 
@@ -63,7 +66,8 @@ def matmul(xp, a, b):
     """
     if getattr(a, "dtype", None) != getattr(b, "dtype", None):
         raise DtypeError(
-            f"matmul() takes two tensors of one dtype, not {getattr(a, 'dtype', type(a))} and {getattr(b, 'dtype', type(b))}"
+            f"matmul() takes two tensors of one dtype, not {getattr(a, 'dtype', type(a))} and "
+            f"{getattr(b, 'dtype', type(b))}"
         )
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError(f"matmul() takes tensors of at least one dimension, not shapes {a.shape} and {b.shape}")
@@ -71,8 +75,10 @@ def matmul(xp, a, b):
         return _product_of_vectors(xp, a, b)
     if a.ndim > 2 and b.ndim == 2:
 
+        rows = math.prod(a.shape[:-1])
+
         def to_matrix(g):
-            return a.reshape(-1, a.shape[-1]).swapaxes(0, 1) @ g.reshape(-1, g.shape[-1])
+            return a.reshape(rows, a.shape[-1]).swapaxes(0, 1) @ g.reshape(rows, g.shape[-1])
 
         return _product(xp, a, b), (lambda g: g @ b.swapaxes(0, 1), to_matrix)
     return _product(xp, a, b), (lambda g: g @ b.swapaxes(-1, -2), lambda g: a.swapaxes(-1, -2) @ g)
@@ -246,6 +252,11 @@ def tensordot(a, b, dims=2):
         dims = dims.tolist()
         dims = (dims, dims) if isinstance(dims[0], int) else dims
     first, second = [[d % t.array.ndim for d in ds] for t, ds in zip((a, b), dims, strict=True)]
+    for i, j in zip(first, second, strict=True):  # a size of 1 is repeated to fit
+        if a.array.shape[i] == 1 != b.array.shape[j]:
+            b = b.sum(j, keepdim=True)
+        elif b.array.shape[j] == 1 != a.array.shape[i]:
+            a = a.sum(i, keepdim=True)
     keep_a = [i for i in range(a.array.ndim) if i not in first]
     keep_b = [i for i in range(b.array.ndim) if i not in second]
     shape_a, shape_b = a.array.shape, b.array.shape
@@ -254,12 +265,8 @@ def tensordot(a, b, dims=2):
         if shape_a[i] != shape_b[j]:
             raise ShapeError(f"tensordot() of shapes {shape_a} and {shape_b}: dims {i} and {j} have different sizes")
         inner_size *= shape_a[i]
-    rows = 1
-    for i in keep_a:
-        rows *= shape_a[i]
-    columns = 1
-    for i in keep_b:
-        columns *= shape_b[i]
+    rows = math.prod([shape_a[i] for i in keep_a])
+    columns = math.prod([shape_b[i] for i in keep_b])
     left = a.permute(*keep_a, *first).reshape(rows, inner_size) if a.array.ndim else a.reshape(1, 1)
     right = b.permute(*second, *keep_b).reshape(inner_size, columns) if b.array.ndim else b.reshape(1, 1)
     return matmul(left, right).reshape([shape_a[i] for i in keep_a] + [shape_b[i] for i in keep_b])

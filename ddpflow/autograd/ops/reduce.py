@@ -2,6 +2,7 @@
 
 from ddpflow.autograd.op import Bools, Ints, op
 from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, wide
+from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
 from ddpflow.errors import DtypeError, IndexRangeError
@@ -116,24 +117,11 @@ def _nonempty(shape, axes):
     return axes
 
 
-@op(samples=[((3, 4), Ints((3, 1), 4), 1), ((2, 3, 4), Ints((2, 1, 4), 3), 1), ((), Ints((), 1), 0)], tensors=2)
-def value_at(xp, input, index, dim):
-    """The elements that a reduction chose: ``index`` has length 1 along ``dim``."""
-    if input.ndim == 0:
-        return input.copy(), (lambda g: g, None)
-    shape = tuple([-1 if i == dim else 1 for i in range(input.ndim)])
-    count = input.shape[dim]
-    return xp.take_along_axis(input, index, dim), (
-        lambda g: xp.where(xp.arange(count).reshape(shape) == index, g, 0),
-        None,
-    )
-
-
 def _extreme(input, dim, keepdim, arg, result):
     """Values and indices along a dimension; the gradient goes to the element at the index."""
     axis = axis_of(dim, input.array.ndim)
     index = arg(input, axis, True)
-    values = value_at(input, index, axis)
+    values = gather(input, axis, index)
     if not keepdim and input.array.ndim:
         values, index = values.squeeze(axis), index.squeeze(axis)
     return result(values, index)
@@ -236,7 +224,7 @@ def prod(xp, input, dim=None, keepdim=False, dtype=None):
 
 
 def _product_of_others(xp, a, axes):
-    """For each element the product of all others along the axes: products from the left times products from the right."""
+    """For each element the product of the others along the axes: those on its left times those on its right."""
     rest = tuple([i for i in range(a.ndim) if i not in axes])
     order = (*rest, *axes)
     moved = a.transpose(order)

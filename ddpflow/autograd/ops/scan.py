@@ -2,6 +2,7 @@
 
 from ddpflow.autograd.op import Ints, op
 from ddpflow.autograd.ops.dims import axis_of, named_result, wide
+from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.joining import cat
 from ddpflow.dtype import as_numpy
 
@@ -63,7 +64,7 @@ def cumprod(xp, input, dim, dtype=None):
     return out, vjp
 
 
-@op(samples=[s for s in _SAMPLES], tensors=1)
+@op(samples=_SAMPLES, tensors=1)
 def logcumsumexp(xp, input, dim):
     """The logarithm of the running sums of ``exp(x)`` along a dimension, without overflow."""
     axis = axis_of(dim, input.ndim)
@@ -82,19 +83,6 @@ def logcumsumexp(xp, input, dim):
         return xp.moveaxis((weights * incoming[..., None, :]).sum(-1), -1, axis)
 
     return out, vjp
-
-
-@op(samples=[((3, 4), Ints((3, 4), 4), 1), ((3, 4), Ints((3, 4), 3), 0)], tensors=2)
-def values_along(xp, input, index, dim):
-    """The elements at the given indices along a dimension (as many as the input has)."""
-
-    def vjp(g):
-        count = input.shape[dim]
-        x_index, incoming = xp.moveaxis(index, dim, -1), xp.moveaxis(g, dim, -1)
-        hits = x_index[..., None, :] == xp.arange(count).reshape(count, 1)
-        return xp.moveaxis(xp.where(hits, incoming[..., None, :], 0).sum(-1), -1, dim)
-
-    return xp.take_along_axis(input, index, dim), (vjp, None)
 
 
 @op(samples=[((3, 4), 1), ((5,), 0), (Ints((3, 4), 3), 0)], differentiable=False, tensors=1)
@@ -126,7 +114,7 @@ def _extremes(input, dim, search, result):
     if input.array.ndim == 0:
         return result(input.clone(), input.new_zeros((), dtype="int64"))
     index = search(input, axis)
-    return result(values_along(input, index, axis), index)
+    return result(gather(input, axis, index), index)
 
 
 def cummax(input, dim):
@@ -142,6 +130,8 @@ def cummin(input, dim):
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """The n-th differences of neighbours along a dimension, after putting ``prepend`` before and ``append`` behind."""
     axis = axis_of(dim, input.array.ndim)
+    if n == 0:
+        return input
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
         input = cat(parts, axis)

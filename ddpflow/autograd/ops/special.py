@@ -122,7 +122,7 @@ def erfinv(xp, x):
         error = xp.where(
             xp.abs(wide) < 0.5,
             apply(xp, erf, finite) - wide,
-            xp.copysign((1 - xp.abs(wide)) - apply(xp, erfc, xp.abs(finite)), wide),
+            xp.sign(wide) * ((1 - xp.abs(wide)) - apply(xp, erfc, xp.abs(finite))),
         )
         step = error / (_TWO_OVER_SQRT_PI * xp.exp(-finite * finite))
         finite = finite - step / (1 + finite * step)
