@@ -20,6 +20,7 @@ from ddpflow.autograd.ops.adaptive_pool import (
     adaptive_max_pool3d,
 )
 from ddpflow.autograd.ops.attention import scaled_dot_product_attention
+from ddpflow.autograd.ops.channel import channel_shuffle, local_response_norm, pixel_shuffle, pixel_unshuffle
 from ddpflow.autograd.ops.classification import cross_entropy, nll_loss
 from ddpflow.autograd.ops.conv import (
     conv1d,
@@ -39,6 +40,7 @@ from ddpflow.autograd.ops.dropout import (
     feature_alpha_dropout,
 )
 from ddpflow.autograd.ops.elementwise import tanh
+from ddpflow.autograd.ops.fold import fold, unfold
 from ddpflow.autograd.ops.linear import bilinear, linear
 from ddpflow.autograd.ops.lookup import embedding, one_hot
 from ddpflow.autograd.ops.loss import (
@@ -82,6 +84,7 @@ from ddpflow.autograd.ops.pool import (
     max_unpool2d,
     max_unpool3d,
 )
+from ddpflow.autograd.ops.resample import interpolate, upsample, upsample_bilinear, upsample_nearest
 from ddpflow.autograd.ops.softmax import log_softmax, softmax, softmin
 from ddpflow.nn.functional.activation import (
     celu,
@@ -127,6 +130,7 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -144,6 +148,7 @@ __all__ = [
     "elu_",
     "embedding",
     "feature_alpha_dropout",
+    "fold",
     "gaussian_nll_loss",
     "gelu",
     "glu",
@@ -157,12 +162,14 @@ __all__ = [
     "hinge_embedding_loss",
     "huber_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "leaky_relu_",
     "linear",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
     "lp_pool1d",
@@ -190,6 +197,8 @@ __all__ = [
     "pad",
     "pairwise_distance",
     "pdist",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "poisson_nll_loss",
     "prelu",
     "relu",
@@ -216,4 +225,8 @@ __all__ = [
     "threshold_",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
+    "unfold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]

@@ -50,13 +50,9 @@ def test_the_default_cap_makes_few_equal_buckets(total):
 
 def test_views_are_the_flat_array_aligned_and_in_shape():
     """Each parameter's view lies in the flat array, on a 64-byte boundary of it, in the parameter's shape."""
-    arrays = [
-        np.zeros((2, 3), np.float32),
-        np.zeros((), np.float32),
-        np.zeros((0, 3), np.float32),
-        np.zeros(17, np.float32),
-    ]
-    bucket = Bucket(2, [5, 4, 3, 1], ["a", "b", "c", "d"], arrays, current_group())
+    arrays = [np.zeros(shape, np.float32) for shape in ((2, 3), (), (0, 3), (17,))]
+    params = [Tensor(a) for a in arrays]
+    bucket = Bucket(2, [5, 4, 3, 1], ["a", "b", "c", "d"], params, current_group())
     for view, array, offset in zip(bucket.views, arrays, bucket.offsets, strict=True):
         assert view.shape == array.shape
         assert offset * 4 % 64 == 0
@@ -71,7 +67,7 @@ def test_views_are_the_flat_array_aligned_and_in_shape():
 def test_take_makes_the_gradient_the_view(case):
     """Whatever the gradient was, it is the bucket's view afterwards, with the same values (zeros for None)."""
     param = Tensor(np.zeros(3, np.float32), requires_grad=True)
-    bucket = Bucket(0, [0], ["p"], [param.array], current_group())
+    bucket = Bucket(0, [0], ["p"], [param], current_group())
     values = np.array([1, 2, 3], np.float32)
     if case == "elsewhere":
         param.grad = Tensor(values.copy())
