@@ -46,11 +46,12 @@ class Meta:
     gradient it had, 2 a static zero that became its gradient.
     """
 
-    __slots__ = ("hooks", "post_hooks", "retain", "version", "view", "zero_grad")
+    __slots__ = ("hooks", "post_hooks", "retain", "version", "view", "views", "zero_grad")
 
     def __init__(self) -> None:
         self.version = Version()
         self.view: View | None = None
+        self.views: set[Any] | None = None  # weak references to the views of a tensor outside the graph
         self.hooks: dict[int, Any] = {}
         self.post_hooks: dict[int, Any] = {}
         self.retain = False

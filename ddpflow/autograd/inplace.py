@@ -11,6 +11,7 @@ from typing import Any
 
 from ddpflow.autograd.base import TensorBase, check_leaf_write, meta_of, wrap
 from ddpflow.autograd.mode import grad_mode
+from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.autograd.views import refresh, write
 from ddpflow.dtype import kind_rank
 from ddpflow.errors import ShapeError
@@ -92,10 +93,13 @@ def _direct(self: Any, other: Any, ufunc: Any) -> bool:
         return False
     if array.dtype.kind != "f" or not array.flags.writeable or not array.size:
         return False
+    before = silence(QUIET)
     try:
         ufunc(array, operand, out=array)
     except (ValueError, OverflowError):
         return False  # the full path explains it
+    finally:
+        restore(before)
     self.bump_version()
     return True
 

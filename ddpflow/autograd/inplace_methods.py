@@ -172,6 +172,9 @@ class InplaceMethods(TensorBase):
     # parts
     def __setitem__(self, index: Any, value: Any) -> None:
         basic, chosen = indexing.parse(self.array, index)
+        view = value.meta.view if isinstance(value, TensorBase) and value.meta is not None else None
+        if view is not None and view.base is self and chosen is None and view.args == (basic,):
+            return  # the end of `x[i] += y`, which has already written
         if basic is not None and chosen is not None:
             write(self[basic], value, chosen)  # type: ignore[index]
         else:
@@ -200,8 +203,11 @@ class InplaceMethods(TensorBase):
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """Set the main diagonal (of all dimensions, which must be equal beyond two) to one number."""
-        array_module(self.array).fill_diagonal(self.array, fill_value, wrap)
-        self.bump_version()
+        if self.array.ndim == 2 and not wrap:
+            write(diagonals.diagonal(self), fill_value)
+        else:
+            write(self, self.array.copy())  # checks what may be written
+            array_module(self.array).fill_diagonal(self.array, fill_value, wrap)
         return self
 
     # random values

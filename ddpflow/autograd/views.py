@@ -4,13 +4,18 @@ A write to a view is a write to its base. In the graph nothing changes in place:
 takes the written region from the new value and the rest from the old one; a view made earlier is the view of that.
 """
 
+import weakref
 from typing import Any
 
-from ddpflow.autograd.base import Meta, TensorBase, View, check_leaf_write, meta_of
+import numpy as np
+
+from ddpflow.autograd.base import Meta, TensorBase, View, check_leaf_write, meta_of, wrap
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.autograd.node import Node
+from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.device import array_module
-from ddpflow.errors import DtypeError, ShapeError
+from ddpflow.dtype import is_floating
+from ddpflow.errors import DtypeError, IndexRangeError, ShapeError
 
 __all__ = ["note_view", "refresh", "write"]
 
@@ -45,6 +50,11 @@ def note_view(
         meta = tensor.meta = Meta()
     meta.version = base_meta.version
     meta.view = View(base, (definition, index), args[1:], kwargs, base_meta.version.value)
+    if not base.needs_grad:  # should a write ever bring the base into a graph, its views must follow
+        views = base_meta.views
+        if views is None:
+            views = base_meta.views = set()
+        views.add(weakref.ref(tensor, views.discard))
 
 
 def _view_of(view: View, xp: Any, array: Any) -> tuple[Any, Any]:
@@ -77,6 +87,16 @@ def refresh(tensor: TensorBase) -> None:
     tensor.needs_grad = True
 
 
+def _wake(tensor: TensorBase) -> None:
+    """Bring the views of a tensor that a write has brought into a graph into it as well."""
+    views = None if tensor.meta is None else tensor.meta.views
+    for reference in list(views or ()):
+        view = reference()
+        if view is not None:
+            refresh(view)
+            _wake(view)
+
+
 def write(target: TensorBase, value: Any, region: Any = None) -> Any:
     """Write a value into a tensor's memory (or into ``region`` of it), and record what that means.
 
@@ -91,24 +111,36 @@ def write(target: TensorBase, value: Any, region: Any = None) -> Any:
     Raises:
         AutogradError: When the target is a leaf that requires grad and recording is on.
         ShapeError: When the value does not broadcast, or the target is expanded (several elements in one place).
-        DtypeError: When the value's dtype is of a higher category than the target's.
+        DtypeError: When the value is no number.
+        IndexRangeError: When the region is out of range.
     """
-    recording = grad_mode.enabled and (target.needs_grad or (isinstance(value, TensorBase) and value.needs_grad))
     array = target.array
+    recording = (
+        grad_mode.enabled
+        and (target.needs_grad or (isinstance(value, TensorBase) and value.needs_grad))
+        and is_floating(array.dtype)
+    )
     if array.size > 1 and 0 in [s for s, n in zip(array.strides, array.shape, strict=True) if n > 1]:
         raise ShapeError(f"cannot write to an expanded tensor of shape {tuple(array.shape)}: clone() it first")
     if recording:
         check_leaf_write(target)
         if target.meta is not None and target.meta.view is not None:
             refresh(target)
+        if isinstance(value, TensorBase) and value.meta is not None and value.meta.view is not None:
+            refresh(value)
     source = value.array if isinstance(value, TensorBase) else value
+    before = silence(QUIET)
     try:
         array[... if region is None else region] = source
+    except IndexError as error:
+        raise IndexRangeError(f"cannot write into shape {tuple(array.shape)}: {error}") from None
     except ValueError as error:
         shape = tuple(getattr(source, "shape", ()))
         raise ShapeError(f"cannot write a value of shape {shape} into shape {tuple(array.shape)}: {error}") from None
     except TypeError as error:
         raise DtypeError(f"cannot write {getattr(source, 'dtype', type(source))} into {array.dtype}: {error}") from None
+    finally:
+        restore(before)
     target.bump_version()
     if recording:
         edge = (target if target.node is None else target.node) if target.needs_grad else None
@@ -117,6 +149,8 @@ def write(target: TensorBase, value: Any, region: Any = None) -> Any:
             value_edge = value if value.node is None else value.node
         index = ... if region is None else region
         whole = region is None
+        repeats = isinstance(region, tuple) and any(hasattr(item, "dtype") for item in region)
+        shape = array.shape
 
         def rest(g: Any) -> Any:
             if whole:
@@ -125,22 +159,35 @@ def write(target: TensorBase, value: Any, region: Any = None) -> Any:
             g[index] = 0
             return g
 
-        _rebase(target, (edge, value_edge), (None if whole else rest, lambda g: g[index]))
+        def written(g: Any) -> Any:
+            part = g[index]
+            if not repeats:
+                return part
+            recorded = isinstance(g, TensorBase)
+            last = _last_writes(array_module(g.array if recorded else g), shape, index)
+            return part * (wrap(last) if recorded else last)
+
+        _rebase(target, (edge, value_edge), (None if whole else rest, written))
     return target
+
+
+def _last_writes(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
+    """For each element written through arrays of indices, whether it is the last for its place, and so stays."""
+    writer = xp.zeros(shape, np.int64)
+    number = xp.arange(writer[index].size).reshape(writer[index].shape)
+    writer[index] = number
+    return writer[index] == number
 
 
 def _rebase(tensor: TensorBase, edges: tuple[Any, Any], vjps: tuple[Any, Any]) -> None:
     """Make the tensor's new value a node over its old value and what was written, and carry that up to its bases."""
     if vjps[0] is None:
         edges = (None, edges[1])
-    if vjps[1] is not None and edges[1] is None:
-        vjps = (vjps[0], None)
-    if edges == (None, None):  # overwritten with a constant: no gradient passes any more
-        tensor.node = None
-        tensor.needs_grad = False
-    else:
-        tensor.node = _node(_WRITE, tensor.array, edges, vjps)
+    vjps = (None if edges[0] is None else vjps[0], None if edges[1] is None else vjps[1])
+    tensor.node = _node(_WRITE, tensor.array, edges, vjps)
+    if not tensor.needs_grad:
         tensor.needs_grad = True
+        _wake(tensor)
     view = None if tensor.meta is None else tensor.meta.view
     if view is None:
         return
