@@ -1,6 +1,6 @@
 """Layers, losses and the `Module` they derive from: PyTorch's ``torch.nn``."""
 
-from ddpflow.nn import functional, init, utils
+from ddpflow.nn import functional, init, parallel, utils
 from ddpflow.nn.module import Module
 from ddpflow.nn.modules.activation import (
     CELU,
@@ -346,5 +346,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "parallel",
     "utils",
 ]
