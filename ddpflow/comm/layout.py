@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ddpflow.comm.reduce import ReduceOp, check_reducible
-from ddpflow.comm.signature import is_supported, supported_names
+from ddpflow.comm.signature import dtype_code, is_supported, supported_names
 from ddpflow.device import array_module, unwrap
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
@@ -47,6 +47,7 @@ def check_op(dtype: np.dtype[Any], op: ReduceOp, what: str) -> None:
     if not isinstance(op, ReduceOp):
         raise TypeError(f"{what} takes a ReduceOp such as ReduceOp.SUM, not {op!r}")
     try:
+        dtype_code(dtype)
         check_reducible(dtype, op)
     except DtypeError as error:
         raise DtypeError(f"{what}: {error}") from None

@@ -113,41 +113,43 @@ class ThreadBackend(Backend):
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
         """Replaces ``array`` by the reduction over all ranks."""
-        return self._post(call, self.signature(call, array, op), array, array)
+        return self._post(Kind.ALL_REDUCE, call, self.signature(call, array, op), array, array)
 
     def reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
         """Replaces ``array`` of the root by the reduction."""
-        return self._post(call, self.signature(call, array, op), array, array)
+        return self._post(Kind.REDUCE, call, self.signature(call, array, op), array, array)
 
     def broadcast(self, array: np.ndarray, call: Call) -> Work:
         """Copies the root's array to the others."""
-        return self._post(call, self.signature(call, array), array, array)
+        return self._post(Kind.BROADCAST, call, self.signature(call, array), array, array)
 
     def all_gather(self, out: np.ndarray, array: np.ndarray, call: Call) -> Work:
         """Puts all arrays into every ``out``."""
-        return self._post(call, self.signature(call, array), array, out)
+        return self._post(Kind.ALL_GATHER, call, self.signature(call, array), array, out)
 
     def gather(self, out: np.ndarray | None, array: np.ndarray, call: Call) -> Work:
         """Puts all arrays into the root's ``out``."""
-        return self._post(call, self.signature(call, array), array, out)
+        return self._post(Kind.GATHER, call, self.signature(call, array), array, out)
 
     def scatter(self, out: np.ndarray, array: np.ndarray | None, call: Call) -> Work:
         """Puts the parts of the root's array into the ranks' ``out``."""
-        return self._post(call, self.signature(call, out), array, out)
+        return self._post(Kind.SCATTER, call, self.signature(call, out), array, out)
 
     def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
         """Puts part r of the reduction into ``out`` of rank r."""
-        return self._post(call, self.signature(call, out, op), array, out)
+        return self._post(Kind.REDUCE_SCATTER, call, self.signature(call, out, op), array, out)
 
     def all_to_all(
         self, out: np.ndarray, array: np.ndarray, out_counts: Sequence[int], counts: Sequence[int], call: Call
     ) -> Work:
         """Exchanges parts between all pairs of ranks."""
-        return self._post(call, self.signature(call, array), array, out, (list(counts), list(out_counts)))
+        return self._post(
+            Kind.ALL_TO_ALL, call, self.signature(call, array), array, out, (list(counts), list(out_counts))
+        )
 
     def barrier(self, call: Call) -> Work:
         """Ends once all ranks have called it."""
-        return self._post(call, self.signature(call), None, None)
+        return self._post(Kind.BARRIER, call, self.signature(call), None, None)
 
     def send(self, array: np.ndarray, peer: int, message_tag: int, call: Call) -> Work:
         """Copies the message to the receiver's mailbox; it is over at once."""
@@ -193,8 +195,15 @@ class ThreadBackend(Backend):
             self._room.changed.notify_all()
 
     def _post(
-        self, call: Call, signature: Signature, array: np.ndarray | None, out: np.ndarray | None, counts: Any = None
+        self,
+        kind: Kind,
+        call: Call,
+        signature: Signature,
+        array: np.ndarray | None,
+        out: np.ndarray | None,
+        counts: Any = None,
     ) -> Work:
+        """Brings this rank's part; ``kind`` is what to do, while ``call.kind`` is what the user called."""
         room = self._room
         with room.changed:
             self._last_seq = call.seq
@@ -203,7 +212,7 @@ class ThreadBackend(Backend):
             if any(p.signature != signature for p in slot.posted.values()):
                 slot.mismatched = True
             elif len(slot.posted) == room.size and not slot.gave_up and not room.aborted:
-                slot.error = _carry_out(Kind(call.kind), [slot.posted[r] for r in range(room.size)])
+                slot.error = _carry_out(kind, [slot.posted[r] for r in range(room.size)])
                 slot.done = not slot.error
             if slot.done or slot.mismatched or slot.error:
                 room.changed.notify_all()
