@@ -14,7 +14,7 @@ import numpy as np
 
 from ddpflow.comm.group import ProcessGroup
 from ddpflow.comm.reduce import ReduceOp
-from ddpflow.comm.work import Work
+from ddpflow.comm.work import OutputWork, Work
 from ddpflow.comm.world import NonMember, get_global_rank, resolve
 from ddpflow.errors import ValueRangeError
 
@@ -71,7 +71,10 @@ def all_reduce(
 ) -> Work | None:
     """Replaces ``tensor`` on every rank by the element-wise reduction over all ranks."""
     pg = resolve(group, "all_reduce")
-    return None if pg is None else pg.all_reduce(tensor, op, async_op=async_op, timeout=timeout, tag=tag)
+    if pg is None:
+        return None
+    work = pg.all_reduce(tensor, op, async_op=async_op, timeout=timeout, tag=tag)
+    return work if work is None else OutputWork(work, [tensor])
 
 
 def reduce(

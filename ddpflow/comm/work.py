@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpflow.errors import ValueRangeError
 
-__all__ = ["COMPLETED", "ChainedWork", "CompletedWork", "GroupedWork", "Work", "seconds"]
+__all__ = ["COMPLETED", "ChainedWork", "CompletedWork", "Future", "GroupedWork", "OutputWork", "Work", "seconds"]
 
 
 def seconds(timeout: float | timedelta | None, default: float) -> float:
@@ -72,6 +72,74 @@ class Work(ABC):
     def source_rank(self) -> int:
         """Returns the global rank that a ``recv`` got its message from, or -1 for other operations."""
         return -1
+
+    def get_future(self) -> "Future":
+        """Returns the operation as a `Future`, to which further steps can be added (PyTorch's communication hooks)."""
+        return Future(self)
+
+
+class Future:
+    """An operation in flight and steps that follow it; the steps run in the thread that calls ``wait`` or ``value``."""
+
+    __slots__ = ("_before", "_done", "_step", "_value")
+
+    def __init__(self, before: "Work | Future", step: "Callable[[Future], Any] | None" = None) -> None:
+        self._before, self._step = before, step
+        self._done = False
+        self._value: Any = None
+
+    def then(self, step: "Callable[[Future], Any]") -> "Future":
+        """Returns the future of ``step(self)``, run once this one is done."""
+        return Future(self, step)
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once, up to the steps that are still to run."""
+        return self._done or (self._before.done() if isinstance(self._before, Future) else self._before.progress())
+
+    def wait(self) -> Any:
+        """Waits, runs the steps, and returns the value: of an operation the list of its outputs, of a step its result.
+
+        Raises:
+            CommError: As ``Work.wait``.
+        """
+        if not self._done:
+            self._before.wait()
+            if self._step is not None:
+                self._value = self._step(self._before)  # type: ignore[arg-type]
+            else:
+                result = self._before.result()  # type: ignore[union-attr]
+                self._value = result if isinstance(result, list) else [result]
+            self._done = True
+        return self._value
+
+    def value(self) -> Any:
+        """Returns the value, waiting for it if need be."""
+        return self.wait()
+
+
+class OutputWork(Work):
+    """An operation whose ``result()`` is the list of what the caller passed for its outputs, such as tensors."""
+
+    __slots__ = ("_outputs", "_work")
+
+    def __init__(self, work: Work, outputs: list[Any]) -> None:
+        self._work, self._outputs = work, outputs
+
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Waits for the operation."""
+        return self._work.wait(timeout)
+
+    def progress(self) -> bool:
+        """Moves the operation on."""
+        return self._work.progress()
+
+    def exception(self) -> BaseException | None:
+        """Returns the operation's error."""
+        return self._work.exception()
+
+    def result(self) -> Any:
+        """Returns the outputs."""
+        return self._outputs
 
 
 class CompletedWork(Work):

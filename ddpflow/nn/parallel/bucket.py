@@ -1,11 +1,13 @@
 """Gradient buckets: which parameters share one, and the flat array in communication memory that is their gradients."""
 
+import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ddpflow.autograd.base import wrap
+from ddpflow.device import unwrap
 from ddpflow.errors import ValueRangeError
 
 __all__ = ["Bucket", "default_cap", "plan_buckets"]
@@ -73,20 +75,34 @@ def default_cap(total: int) -> int:
 class Bucket:
     """A flat array in communication memory, and one view of it for each of its parameters.
 
+    Its methods are those of PyTorch's GradBucket, which communication hooks get.
+
     Attributes:
-        index: Its place in the launch order.
+        number: Its place in the launch order.
         indices: Its parameters, by their number among all parameters of the reducer.
         flat: The array; between the views there may be a few elements of padding, which stay zero.
         views: For each parameter its part of the array, in the parameter's shape: its gradient.
+        grads: The views as tensors.
         tag: Number and parameter names, for errors.
     """
 
     def __init__(
-        self, index: int, indices: Sequence[int], names: Sequence[str], arrays: Sequence[Any], group: Any
+        self,
+        number: int,
+        indices: Sequence[int],
+        names: Sequence[str],
+        params: Sequence[Any],
+        group: Any,
+        last: bool = False,
     ) -> None:
-        self.index = index
+        self.number = number
         self.indices = list(indices)
         self.names = list(names)
+        self._params = [weakref.ref(p) for p in params]
+        self._group = group
+        self._last = last
+        self._copies: dict[Any, Bucket] = {}
+        arrays = [p.array for p in params]
         dtype = arrays[0].dtype
         step = max(1, ALIGNMENT // dtype.itemsize)
         self.offsets: list[int] = []
@@ -101,7 +117,48 @@ class Bucket:
         ]
         self.grads = [wrap(view) for view in self.views]
         shown = ", ".join(self.names[:4]) + (f", ... {len(self.names) - 4} more" if len(self.names) > 4 else "")
-        self.tag = f"bucket {index}: {shown}"
+        self.tag = f"bucket {number}: {shown}"
+
+    def index(self) -> int:
+        """Its place in the launch order."""
+        return self.number
+
+    def buffer(self) -> Any:
+        """The gradients as one flat tensor; writing to it writes to them."""
+        return wrap(self.flat)
+
+    def gradients(self) -> list[Any]:
+        """The gradients as tensors, each in its parameter's shape."""
+        return list(self.grads)
+
+    def parameters(self) -> list[Any]:
+        """The parameters."""
+        return [p() for p in self._params]
+
+    def is_last(self) -> bool:
+        """True for the bucket that is launched last."""
+        return self._last
+
+    def set_buffer(self, tensor: Any) -> None:
+        """Make the values of another flat tensor or array the gradients."""
+        array = unwrap(tensor)
+        if array is not self.flat:
+            self.flat[...] = array.reshape(-1)
+
+    def copy_as(self, dtype: Any) -> "Bucket":
+        """A bucket of the same parameters in another dtype, for compressed communication; kept for the next step."""
+        copy = self._copies.get(dtype)
+        if copy is None:
+            copy = self._copies[dtype] = Bucket.__new__(Bucket)
+            copy.__dict__.update(self.__dict__)
+            copy._copies = {}
+            copy.flat = self._group.empty(self.flat.size, dtype)
+            copy.views = [
+                copy.flat[start : start + v.size].reshape(v.shape)
+                for start, v in zip(self.offsets, self.views, strict=True)
+            ]
+            copy.grads = [wrap(view) for view in copy.views]
+        return copy
 
     @property
     def nbytes(self) -> int:

@@ -1,20 +1,126 @@
-"""What is done with a full bucket: functions ``(group, bucket) -> Work`` that leave the result in ``bucket.flat``."""
+"""What is done with a full bucket: functions ``(state, bucket) -> result``, as in PyTorch.
 
+``state`` is what was registered with the hook; for those here it is the process group. The result is a Work, a Future
+whose value is the new gradient (or a list with it), or the new gradient itself. What a hook leaves is used as it is:
+the division by the number of ranks is the hook's own.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from ddpflow.autograd.base import TensorBase
 from ddpflow.comm.reduce import ReduceOp
-from ddpflow.comm.work import Work
+from ddpflow.comm.work import COMPLETED, ChainedWork, Future, Work
+from ddpflow.dtype import as_numpy, bfloat16
+from ddpflow.errors import DtypeError
 
-__all__ = ["average", "total"]
+__all__ = [
+    "allreduce_hook",
+    "as_work",
+    "bf16_compress_hook",
+    "bf16_compress_wrapper",
+    "fp16_compress_hook",
+    "fp16_compress_wrapper",
+    "noop_hook",
+    "sum_hook",
+]
 
 
-def average(group: Any, bucket: Any) -> Work:
-    """All-reduce with the mean over the group: the default."""
-    work: Work = group.all_reduce(bucket.flat, ReduceOp.AVG, async_op=True, tag=bucket.tag)
+def allreduce_hook(state: Any, bucket: Any) -> Work:
+    """The mean over the group: the default."""
+    work: Work = state.all_reduce(bucket.flat, ReduceOp.AVG, async_op=True, tag=bucket.tag)
     return work
 
 
-def total(group: Any, bucket: Any) -> Work:
-    """All-reduce with the sum over the group."""
-    work: Work = group.all_reduce(bucket.flat, ReduceOp.SUM, async_op=True, tag=bucket.tag)
+def sum_hook(state: Any, bucket: Any) -> Work:
+    """The sum over the group."""
+    work: Work = state.all_reduce(bucket.flat, ReduceOp.SUM, async_op=True, tag=bucket.tag)
     return work
+
+
+def noop_hook(state: Any, bucket: Any) -> Work:
+    """Nothing: gradients stay local. Shows what communication costs; not for training."""
+    return COMPLETED
+
+
+def fp16_compress_hook(state: Any, bucket: Any) -> Any:
+    """The mean, sent as float16: half the bytes of float32 gradients."""
+    return fp16_compress_wrapper(allreduce_hook)(state, bucket)
+
+
+def bf16_compress_hook(state: Any, bucket: Any) -> Any:
+    """The mean, sent as bfloat16: half the bytes of float32 gradients, at their range."""
+    return bf16_compress_wrapper(allreduce_hook)(state, bucket)
+
+
+def fp16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Another hook, run on a float16 copy of the bucket."""
+    return _compressed(hook, np.dtype(np.float16))
+
+
+def bf16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Another hook, run on a bfloat16 copy of the bucket."""
+    return _compressed(hook, as_numpy(bfloat16))
+
+
+def _compressed(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") -> Callable[[Any, Any], Any]:
+    def compress(state: Any, bucket: Any) -> Work:
+        small = bucket.copy_as(dtype)
+        small.flat[...] = bucket.flat
+        work = as_work(hook(state, small), small)
+
+        def decompress() -> None:
+            bucket.flat[...] = small.flat
+
+        return ChainedWork(work, decompress)
+
+    return compress
+
+
+def as_work(result: Any, bucket: Any) -> Work:
+    """The work after which the bucket holds what a hook gave.
+
+    Raises:
+        DtypeError: When a hook gave something else than a Work, a Future, a tensor or an array.
+    """
+    if isinstance(result, Work):
+        return result
+    if isinstance(result, Future) or (hasattr(result, "wait") and hasattr(result, "value")):
+        return _FutureWork(result, bucket)
+    if isinstance(result, (TensorBase, np.ndarray)) or hasattr(result, "__cuda_array_interface__"):
+        bucket.set_buffer(result)
+        return COMPLETED
+    raise DtypeError(
+        f"a communication hook must give a Work, a Future, a tensor or an array, not {type(result).__name__}"
+    )
+
+
+class _FutureWork(Work):
+    """A future as work: its steps, which may be collectives, run in ``wait`` and so in the same order on all ranks."""
+
+    __slots__ = ("_bucket", "_done", "_future")
+
+    def __init__(self, future: Any, bucket: Any) -> None:
+        self._future, self._bucket, self._done = future, bucket, False
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for the future and puts its value into the bucket."""
+        if not self._done:
+            value = self._future.wait()
+            if isinstance(value, (list, tuple)):
+                value = value[0]
+            if value is not None:
+                self._bucket.set_buffer(value)
+            self._done = True
+        return True
+
+    def progress(self) -> bool:
+        """Moves the communication on, but runs no steps."""
+        self._future.done()
+        return self._done
+
+    def exception(self) -> BaseException | None:
+        """Returns None: errors are raised by ``wait``."""
+        return None

@@ -1,16 +1,16 @@
 """DistributedDataParallel: what a user sees of data-parallel training."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.comm.world import current_group
-from ddpflow.errors import DtypeError, MismatchError, ValueRangeError
+from ddpflow.errors import DtypeError, MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parallel.bucket import default_cap, plan_buckets
-from ddpflow.nn.parallel.comm_hooks import average
+from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
 from ddpflow.nn.parallel.outputs import tie
 from ddpflow.nn.parallel.reducer import Reducer
 from ddpflow.nn.parallel.sync import broadcast_buffers, broadcast_tensors, compare_models, describe
@@ -43,6 +43,7 @@ class DistributedDataParallel(Module):
             ``"none"`` leaves ``grad`` None where no rank reached them, ``"error"`` raises with their names.
         static_graph: The same parameters are reached equally often in each step; lets checkpointed models overlap.
         gradient_as_bucket_view: As in PyTorch; gradients always are views of the buckets.
+        comm_hook: What to do with a full bucket instead of averaging it; see `register_comm_hook`.
 
     Raises:
         ModelError: On all ranks, when a rank's model cannot be trained: nothing requires grad, devices are mixed.
@@ -60,7 +61,7 @@ class DistributedDataParallel(Module):
 
     module: Module
     _group: Any
-    _hook: Any
+    _hook: tuple[Any, Callable[[Any, Any], Any]]
     _reducer: Reducer | None
     _watched: list[tuple[dict[str, Any], list[Any]]]
     _buffers_of_round: int
@@ -82,6 +83,7 @@ class DistributedDataParallel(Module):
         unused: str | None = None,
         static_graph: bool = False,
         gradient_as_bucket_view: bool = True,
+        comm_hook: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(module, Module):
@@ -101,6 +103,8 @@ class DistributedDataParallel(Module):
         self.static_graph = static_graph
         self.dim = dim
         self._bind(current_group() if process_group is None else process_group)
+        if comm_hook is not None:
+            self._hook = (self._group, comm_hook)
         if init_sync and self._group.size() > 1:
             compare_models(self._group, describe(module), self._problem())
             tensors = [*module.parameters(), *module.buffers()]
@@ -114,7 +118,7 @@ class DistributedDataParallel(Module):
     def _bind(self, group: Any) -> None:
         """What belongs to this process and is neither copied nor pickled."""
         object.__setattr__(self, "_group", group)
-        object.__setattr__(self, "_hook", average)
+        object.__setattr__(self, "_hook", (group, allreduce_hook))
         object.__setattr__(self, "_reducer", None)
         object.__setattr__(self, "_watched", [])
         object.__setattr__(self, "_buffers_of_round", -1)
@@ -148,9 +152,38 @@ class DistributedDataParallel(Module):
         plan = plan_buckets(sizes, cap, first, [(p.dtype.name, str(p.device)) for _, p in named])
         names, params = [n for n, _ in named], [p for _, p in named]
         old = self._reducer
-        self._reducer = Reducer(params, names, plan, self._group, self._hook, self.unused, self.static_graph)
+        self._reducer = Reducer(params, names, plan, self._group, self._launcher(), self.unused, self.static_graph)
         if old is not None:
             self._reducer.sync, self._reducer.rounds = old.sync, old.rounds
+
+    def _launcher(self) -> Callable[[Any], Any]:
+        """The hook, bound to its state and with a Work as its result."""
+        state, hook = self._hook
+        if hook is allreduce_hook:
+            return lambda bucket: hook(state, bucket)
+        return lambda bucket: as_work(hook(state, bucket), bucket)
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+        """Replace averaging: ``hook(state, bucket)`` is called with each full bucket, in the same order on all ranks.
+
+        See `ddpflow.nn.parallel.comm_hooks` for what a hook gives back, and for ready-made ones. The bucket has
+        PyTorch's methods ``index()``, ``buffer()``, ``gradients()``, ``parameters()``, ``is_last()``, ``set_buffer()``.
+
+        Args:
+            state: Whatever the hook needs; None stands for the process group.
+            hook: The function. It divides by the number of ranks itself.
+
+        Raises:
+            DtypeError: When the hook cannot be called.
+            ModelError: When one is registered already.
+        """
+        if not callable(hook):
+            raise DtypeError(f"a communication hook must be callable, not {type(hook).__name__}")
+        if self._hook[1] is not allreduce_hook:
+            raise ModelError("register_comm_hook can be called once only; a hook is registered already")
+        self._hook = (self._group if state is None else state, hook)
+        if self._reducer is not None:
+            self._reducer.hook = self._launcher()
 
     def _parts(self) -> list[tuple[dict[str, Any], list[Any]]]:
         """Every dictionary of parameters or children below the module, to see changes by."""

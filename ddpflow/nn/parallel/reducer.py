@@ -42,7 +42,7 @@ class Reducer:
         names: Their names.
         plan: What `plan_buckets` made of them.
         group: The process group.
-        hook: What to do with a full bucket: ``(group, bucket) -> Work``.
+        hook: What to do with a full bucket.
         unused: What becomes of parameters that a backward did not reach: ``"zero"`` averages zeros in, ``"none"``
             leaves ``grad`` None where no rank reached them, ``"error"`` raises.
         static_graph: Count in the first round how often each parameter reports (more than once when checkpointed code
@@ -60,7 +60,7 @@ class Reducer:
         names: Sequence[str],
         plan: Sequence[Sequence[int]],
         group: Any,
-        hook: Callable[[Any, Bucket], Work],
+        hook: Callable[[Bucket], Work],
         unused: str = "zero",
         static_graph: bool = False,
     ) -> None:
@@ -74,7 +74,7 @@ class Reducer:
         self.idle: list[int] = []
         self.rounds = 0
         self.buckets = [
-            Bucket(k, indices, [names[i] for i in indices], [params[i].array for i in indices], group)
+            Bucket(k, indices, [names[i] for i in indices], [params[i] for i in indices], group, k == len(plan) - 1)
             for k, indices in enumerate(plan)
         ]
         self._place = {i: (bucket, slot) for bucket in self.buckets for slot, i in enumerate(bucket.indices)}
@@ -106,7 +106,7 @@ class Reducer:
     def _reporter(self, index: int) -> Callable[[Any], None]:
         """The hook of one parameter: its gradient is final for this pass."""
         bucket, slot = self._place[index]
-        place = bucket.index
+        place = bucket.number
         # Weak, or parameters and reducer would keep each other alive after the wrapper is gone.
         reference = weakref.ref(self)
 
@@ -159,7 +159,7 @@ class Reducer:
     def _launch(self) -> None:
         """Launch buckets in order, as long as the next one is full."""
         while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
-            self._works.append(self.hook(self.group, self.buckets[len(self._works)]))
+            self._works.append(self.hook(self.buckets[len(self._works)]))
 
     def _settle(self) -> None:
         """A backward starts inside this one, and may add to gradients that are under way: land those, launch no more.
@@ -208,12 +208,12 @@ class Reducer:
         """Wait for all buckets, then settle what unused parameters are left with."""
         for work in self._works:
             work.wait()
-        late = {self._place[i][0].index for i, n in enumerate(self._reports) if n > self._expected[i]}
+        late = {self._place[i][0].number for i, n in enumerate(self._reports) if n > self._expected[i]}
         for k in sorted(late):
             if k < self._early:
                 # It went out before all of its gradient was there. Averaging again is right: what is equal on all ranks
                 # stays as it is.
-                self.hook(self.group, self.buckets[k]).wait()
+                self.hook(self.buckets[k]).wait()
         if self.unused == "none":
             self._restore_unused()
         elif self.idle and not self._warned:
