@@ -104,7 +104,8 @@ def measure(run: Run, side: str, python: str) -> Figures:
             figure = json.loads(line[start:])
             figures[figure["name"], figure["world"]] = figure
     if result.returncode or not figures:
-        print(f"{side}: {run} failed ({result.returncode}):\n{result.stdout}{result.stderr}", file=sys.stderr)
+        last = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
+        print(f"{side}: {run} failed ({result.returncode}):\n{last}", file=sys.stderr)
     return figures
 
 
