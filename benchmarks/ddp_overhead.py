@@ -3,9 +3,9 @@
     ddprun --nproc-per-node 2 benchmarks/ddp_overhead.py --lib ddpflow
     torchrun --nproc-per-node 2 benchmarks/ddp_overhead.py --lib torch
 
-Steps of the plain model and of the same model wrapped run in turn, and the figure is the median difference divided by the
-number of parameters. That is the bookkeeping of hooks and buckets and, because a bucket is small here, the fixed cost of
-the all-reduces, which counts where parameters are few.
+Steps of the plain model and of the same model wrapped run in turn, and the figure is the median difference divided by
+the number of parameters. That is the bookkeeping of hooks and buckets and, because a bucket is small here, the fixed
+cost of the all-reduces, which counts where parameters are few.
 """
 
 import argparse
