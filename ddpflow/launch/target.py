@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import warnings
 
 from ddpflow.errors import LaunchError
 
@@ -58,7 +59,10 @@ def _check_script(path: str) -> None:
     if data.startswith(b"PK\x03\x04"):
         return
     try:
-        compile(data, path, "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            # The ranks will show these.
+            warnings.simplefilter("ignore")
+            compile(data, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise LaunchError(
