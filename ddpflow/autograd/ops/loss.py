@@ -171,9 +171,9 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
 )
 def logit_nll(xp, input, target, pos_weight):
     """``(1 - t) * x + w * log(1 + exp(-x))`` with ``w = 1 + (pos_weight - 1) * t``, without overflow."""
-    soft = xp.log1p(xp.exp(-abs(input))) + xp.maximum(-input, 0)
+    small = xp.log1p(xp.exp(-abs(input)))  # added last, so that it is not lost beside a large input
     if pos_weight is None:
-        return (1 - target) * input + soft, (
+        return small + (xp.maximum(input, 0) - target * input), (
             lambda g: g * (1 / (1 + xp.exp(-xp.maximum(input, -80))) - target),
             lambda g: -g * input,
             None,
@@ -182,7 +182,9 @@ def logit_nll(xp, input, target, pos_weight):
     def weight(t):
         return 1 + (pos_weight - 1) * t
 
-    return (1 - target) * input + weight(target) * soft, (
+    soft = small + xp.maximum(-input, 0)
+    large = (1 - target) * input + weight(target) * xp.maximum(-input, 0)
+    return weight(target) * small + large, (
         lambda g: g * (1 - target - weight(target) / (1 + xp.exp(xp.minimum(input, 80)))),
         lambda g: g * ((pos_weight - 1) * soft - input),
         lambda g: g * target * soft,
