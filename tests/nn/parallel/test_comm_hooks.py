@@ -6,7 +6,7 @@ import pytest
 import ddpflow.comm as dist
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.errors import DtypeError, ModelError
-from ddpflow.nn.parallel import comm_hooks
+from ddpflow.nn.parallel import comm_hooks, compression
 from ddpflow.nn.parallel.distributed import DistributedDataParallel as DDP
 from ddpflow.testing import run_ranks
 from tests.nn.parallel.models import Weights, grads, tensor, total
@@ -23,7 +23,11 @@ def world(request):
 
 
 def _run(rank, name, dtype=np.float32):
-    ddp = DDP(Weights([1.0, 2.0], 3.0, dtype=dtype), bucket_cap_mb=1e-6, comm_hook=getattr(comm_hooks, name))
+    ddp = DDP(
+        Weights([1.0, 2.0], 3.0, dtype=dtype),
+        bucket_cap_mb=1e-6,
+        comm_hook=getattr(compression if "compress" in name else comm_hooks, name),
+    )
     for _ in range(2):
         ddp.module.zero_grad()
         total(ddp(tensor([rank + 1.0, 0.1 * (rank + 1)], dtype))).backward()
@@ -61,7 +65,7 @@ def _wrapped(rank):
         seen.append(bucket.buffer().dtype.name)
         return comm_hooks.sum_hook(group, bucket)
 
-    ddp.register_comm_hook(None, comm_hooks.fp16_compress_wrapper(summing))
+    ddp.register_comm_hook(None, compression.fp16_compress_wrapper(summing))
     total(ddp(tensor([rank + 1.0, 10.0], np.float32))).backward()
     return grads(ddp.module)["w0"], seen, ddp.module.w0.grad.dtype.name
 
