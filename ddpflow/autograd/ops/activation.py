@@ -2,6 +2,9 @@
 
 import math
 
+import numpy as np
+
+from ddpflow.autograd.kernels import gelu as kernels
 from ddpflow.autograd.op import apply, op
 from ddpflow.autograd.ops.special import erf
 from ddpflow.errors import ValueRangeError
@@ -66,23 +69,28 @@ def gelu(xp, input, approximate="none"):
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08415.
     """
-    if approximate == "tanh":
-
-        def vjp_tanh(g):
-            t = xp.tanh(_GELU_TANH * (input + 0.044715 * input * input * input))
-            slope = _GELU_TANH * (1 + 3 * 0.044715 * input * input)
-            return g * (0.5 * (1 + t) + 0.5 * input * (1 - t * t) * slope)
-
-        t = xp.tanh(_GELU_TANH * (input + 0.044715 * input * input * input))
-        return 0.5 * input * (1 + t), vjp_tanh
-    if approximate != "none":
+    if approximate not in ("none", "tanh"):
         raise ValueRangeError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
+    quick = kernels.fits(xp, input)
+    y = kernels.gelu(input, approximate) if quick else input * _gelu_share(xp, input, approximate)
 
     def vjp(g):
-        cdf = 0.5 * (1 + apply(xp, erf, input * math.sqrt(0.5)))
-        return g * (cdf + input * (xp.exp(-0.5 * input * input) / math.sqrt(2 * math.pi)))
+        if quick and xp is np:  # xp is the tensors' namespace in a pass that is itself recorded
+            return kernels.gelu_backward(g, input, y, approximate)
+        share = _gelu_share(xp, input, approximate)
+        if approximate == "tanh":
+            slope = 2 * _GELU_TANH * (1 + 3 * 0.044715 * input * input)
+            return g * (share + input * share * (1 - share) * slope)
+        return g * (share + input * (xp.exp(-0.5 * input * input) / math.sqrt(2 * math.pi)))
 
-    return input * (0.5 * (1 + apply(xp, erf, input * math.sqrt(0.5)))), vjp
+    return y, vjp
+
+
+def _gelu_share(xp, input, approximate):
+    """``P(X <= x)``, exact or by the tanh formula."""
+    if approximate == "tanh":
+        return 0.5 * (1 + xp.tanh(_GELU_TANH * (input + 0.044715 * input * input * input)))
+    return 0.5 * (1 + apply(xp, erf, input * math.sqrt(0.5)))
 
 
 @op(samples=[((3, 4),), ((3, 4), 2.0, 1.0), ((),)])
