@@ -88,7 +88,7 @@ def _load_bfloat16() -> "np.dtype[Any]":
         import ml_dtypes
     except ImportError:
         raise BackendUnavailable("bfloat16 needs the package ml_dtypes: pip install 'ddpflow[bf16]'") from None
-    found = np.dtype(ml_dtypes.bfloat16)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     _BY_NUMPY[found] = bfloat16
     return found
 

@@ -175,7 +175,7 @@ def _read_plain(name: str, data: bytes, map_location: Any) -> Any:
     from safetensors import SafetensorError, deserialize
 
     try:
-        entries = dict(deserialize(data))  # type: ignore[no-untyped-call]
+        entries = dict(deserialize(data))
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
         raise SerializationError(f"{name} is not a file that save() wrote, or it is damaged: {error}") from None

@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from ddpflow.autograd.node import Node
     from ddpflow.autograd.tensor import Tensor
 
-__all__ = ["Meta", "RemovableHandle", "TensorBase", "Version", "View", "alias", "meta_of", "version_of", "wrap"]
+__all__ = [
+    "Meta",
+    "RemovableHandle",
+    "TensorBase",
+    "Version",
+    "View",
+    "alias",
+    "check_leaf_write",
+    "meta_of",
+    "version_of",
+    "wrap",
+]
 
 
 class Version:

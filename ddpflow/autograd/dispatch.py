@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddpflow.autograd.op import Op
     from ddpflow.autograd.tensor import Tensor
 
-__all__ = ["binary", "general", "unary"]
+__all__ = ["binary", "general", "unary", "viewing"]
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -178,7 +178,7 @@ def general(definition: "Op") -> Callable[..., Any]:
         xp: Any = None
         wants = False
         for arg in args:
-            edge = None
+            edge: Any = None
             if isinstance(arg, TensorBase):
                 x = arg.array
                 if xp is None:
@@ -219,7 +219,52 @@ def general(definition: "Op") -> Callable[..., Any]:
         if wants and is_floating(out.dtype):
             _record(definition, t, vjps, edges, args, arrays, kwargs, out)
         if definition.view:
-            note_view(definition, t, args, kwargs)
+            note_view(definition, t, args[0], args[1:], kwargs)
+        return t
+
+    return call
+
+
+def viewing(definition: "Op") -> Callable[..., Any]:
+    """The caller of a rule that takes one tensor and gives one view of it: `general` written out for it.
+
+    Such rules compute nothing and save nothing, so neither warnings nor saved values are looked after.
+    """
+    rule = definition.rule
+    full = general(definition)
+
+    def call(input: Any, *options: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            return full(input, *options, **kwargs)
+        try:
+            x = input.array
+        except AttributeError:
+            raise _not_a_tensor(definition, input) from None
+        try:
+            out, vjps = rule(np if x.__class__ is _ndarray else array_module(x), x, *options)
+        except (ValueError, TypeError, IndexError) as error:
+            raise _explain(definition, error, (x,)) from None
+        t = _new(TensorBase.cls)
+        t.array = out
+        t._grad = t.meta = None
+        if input.needs_grad and grad_mode.enabled:
+            if input.meta is not None and input.meta.view is not None:
+                refresh(input)
+            parent = input.node
+            node = t.node = _new(Node)
+            node.op = definition
+            node.sequence = next_sequence()
+            node.shape = out.shape
+            node.dtype = out.dtype
+            node.edges = (input if parent is None else parent,)
+            node.vjps = vjps
+            node.args = node.kwargs = node.versions = node.output_version = None
+            node.hooks = node.retained = node.outputs = None
+            t.needs_grad = True
+        else:
+            t.needs_grad = False
+            t.node = None
+        note_view(definition, t, input, options)
         return t
 
     return call
@@ -277,7 +322,7 @@ def _several(
                     t.needs_grad = True
     if definition.view:
         for i, t in enumerate(tensors):
-            note_view(definition, t, args, kwargs, i)
+            note_view(definition, t, args[0], args[1:], kwargs, i)
     return tensors
 
 

@@ -6,8 +6,7 @@ NumPy's scalars back into arrays, add gradients up, skip inputs that want none, 
 With ``create_graph=True`` the same loop runs over tensors instead of arrays.
 """
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from sys import getrefcount
 from typing import Any
@@ -19,62 +18,16 @@ from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.higher import tensor_vjps
 from ddpflow.autograd.mode import set_grad_enabled
 from ddpflow.autograd.node import Node, Select
+from ddpflow.autograd.passes import Pass, running
 from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.autograd.saved import freed
 from ddpflow.autograd.zeros import StaticZeros
 from ddpflow.device import array_module
 from ddpflow.errors import AutogradError, ShapeError
 
-__all__ = ["Pass", "backward", "grad", "outermost_pass", "queue_callback"]
+__all__ = ["backward", "grad"]
 
 _ndarray = np.ndarray
-
-
-class Pass:
-    """One backward pass under way.
-
-    Attributes:
-        callbacks: What runs at its end.
-        on_nested: What runs when another pass starts inside it (in a hook, or in checkpointed code).
-        on_error: What runs when it ends in an exception, in place of the callbacks.
-    """
-
-    __slots__ = ("__weakref__", "callbacks", "on_error", "on_nested")
-
-    def __init__(self) -> None:
-        self.callbacks: list[Callable[[], None]] = []
-        self.on_nested: list[Callable[[], None]] = []
-        self.on_error: list[Callable[[], None]] = []
-
-
-class _Running(threading.local):
-    """The passes under way in this thread, outermost first."""
-
-    def __init__(self) -> None:
-        self.passes: list[Pass] = []
-
-
-_running = _Running()
-
-
-def outermost_pass() -> Pass | None:
-    """The outermost backward pass under way in this thread; None outside of one.
-
-    A pass that ends in an exception runs no end-of-backward callbacks: whoever keeps state for a pass tells it from stale
-    state by this object.
-    """
-    return _running.passes[0] if _running.passes else None
-
-
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Run ``callback()`` at the end of the backward pass that is under way in this thread (the innermost one).
-
-    Raises:
-        AutogradError: When none is.
-    """
-    if not _running.passes:
-        raise AutogradError("no backward pass is under way in this thread, so there is no end of one to wait for")
-    _running.passes[-1].callbacks.append(callback)
 
 
 def backward(
@@ -117,7 +70,7 @@ def grad(
     """The gradients of outputs with respect to inputs, without touching any ``grad`` (PyTorch's ``autograd.grad``).
 
     Returns:
-        One tensor for each input; None for an input that the outputs do not depend on, where ``allow_unused`` permits it.
+        One tensor for each input; None for an input that the outputs do not depend on, where ``allow_unused`` permits.
 
     Raises:
         AutogradError: As `backward`, and when an input was not used and ``allow_unused`` is not set.
@@ -160,13 +113,14 @@ def _seeds(roots: list[TensorBase], grads: Any, create_graph: bool) -> list[Any]
     for root, g in zip(roots, given, strict=True):
         if not root.needs_grad:
             raise AutogradError(
-                "this tensor does not require grad and has no graph; was it made under no_grad(), detached, or from integers?"
+                "this tensor does not require grad and has no graph; was it made under no_grad(), detached, or from "
+                "integers?"
             )
         if g is None:
             if root.array.size != 1:
                 raise AutogradError(
-                    f"backward on a tensor of shape {tuple(root.array.shape)} needs a gradient of that shape: reduce it to one "
-                    "number first (loss.mean()), or pass gradient="
+                    f"backward on a tensor of shape {tuple(root.array.shape)} needs a gradient of that shape: reduce "
+                    "it to one number first (loss.mean()), or pass gradient="
                 )
             seed = array_module(root.array).ones_like(root.array)
         else:
@@ -199,11 +153,11 @@ def _run(
     if inputs is not None:
         captured = {tensor if tensor.node is None else tensor.node: None for tensor in inputs}
         allowed = _leading_to(captured, starts)
-    if _running.passes:
-        for listener in list(_running.passes[0].on_nested):
+    if running.passes:
+        for listener in list(running.passes[0].on_nested):
             listener()
     this = Pass()
-    _running.passes.append(this)
+    running.passes.append(this)
     before = silence(QUIET)
     try:
         with set_grad_enabled(create_graph):
@@ -216,7 +170,7 @@ def _run(
         raise
     finally:
         restore(before)
-        _running.passes.pop()
+        running.passes.pop()
     return list(captured.values()) if inputs is None else [captured[t if t.node is None else t.node] for t in inputs]
 
 

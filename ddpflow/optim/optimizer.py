@@ -16,7 +16,7 @@ from ddpflow.autograd.mode import enable_grad
 from ddpflow.device import array_module
 from ddpflow.errors import DtypeError, ValueRangeError
 
-__all__ = ["Optimizer", "check_range"]
+__all__ = ["Optimizer", "Params", "check_range", "required_closure"]
 
 BLOCK = 16384  # elements: a block of each of the few arrays of an update fits the L2 cache together
 

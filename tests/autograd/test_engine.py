@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpflow.autograd import Function, backward, enable_grad, grad
-from ddpflow.autograd.engine import outermost_pass, queue_callback
+from ddpflow.autograd.passes import outermost_pass, queue_callback
 from ddpflow.errors import AutogradError, ShapeError
 from ddpflow.factories import tensor
 

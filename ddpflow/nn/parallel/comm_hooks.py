@@ -5,24 +5,18 @@ whose value is the new gradient (or a list with it), or the new gradient itself.
 the division by the number of ranks is the hook's own.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ddpflow.autograd.base import TensorBase
 from ddpflow.comm.reduce import ReduceOp
-from ddpflow.comm.work import COMPLETED, ChainedWork, Future, Work
-from ddpflow.dtype import as_numpy, bfloat16
+from ddpflow.comm.work import COMPLETED, Future, Work
 from ddpflow.errors import DtypeError
 
 __all__ = [
     "allreduce_hook",
     "as_work",
-    "bf16_compress_hook",
-    "bf16_compress_wrapper",
-    "fp16_compress_hook",
-    "fp16_compress_wrapper",
     "noop_hook",
     "sum_hook",
 ]
@@ -43,40 +37,6 @@ def sum_hook(state: Any, bucket: Any) -> Work:
 def noop_hook(state: Any, bucket: Any) -> Work:
     """Nothing: gradients stay local. Shows what communication costs; not for training."""
     return COMPLETED
-
-
-def fp16_compress_hook(state: Any, bucket: Any) -> Any:
-    """The mean, sent as float16: half the bytes of float32 gradients."""
-    return fp16_compress_wrapper(allreduce_hook)(state, bucket)
-
-
-def bf16_compress_hook(state: Any, bucket: Any) -> Any:
-    """The mean, sent as bfloat16: half the bytes of float32 gradients, at their range."""
-    return bf16_compress_wrapper(allreduce_hook)(state, bucket)
-
-
-def fp16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Another hook, run on a float16 copy of the bucket."""
-    return _compressed(hook, np.dtype(np.float16))
-
-
-def bf16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Another hook, run on a bfloat16 copy of the bucket."""
-    return _compressed(hook, as_numpy(bfloat16))
-
-
-def _compressed(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") -> Callable[[Any, Any], Any]:
-    def compress(state: Any, bucket: Any) -> Work:
-        small = bucket.copy_as(dtype)
-        small.flat[...] = bucket.flat
-        work = as_work(hook(state, small), small)
-
-        def decompress() -> None:
-            bucket.flat[...] = small.flat
-
-        return ChainedWork(work, decompress)
-
-    return compress
 
 
 def as_work(result: Any, bucket: Any) -> Work:

@@ -9,9 +9,9 @@ from ddpflow.autograd.mode import grad_mode
 from ddpflow.comm.world import current_group
 from ddpflow.errors import DtypeError, MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
-from ddpflow.nn.parallel.bucket import default_cap, plan_buckets
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
 from ddpflow.nn.parallel.outputs import tie
+from ddpflow.nn.parallel.plan import default_cap, plan_buckets
 from ddpflow.nn.parallel.reducer import Reducer
 from ddpflow.nn.parallel.sync import broadcast_buffers, broadcast_tensors, compare_models, describe
 

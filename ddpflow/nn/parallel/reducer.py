@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ddpflow.autograd.base import wrap
-from ddpflow.autograd.engine import Pass, outermost_pass
+from ddpflow.autograd.passes import Pass, outermost_pass
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
 from ddpflow.errors import AutogradError

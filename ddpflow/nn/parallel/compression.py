@@ -1,0 +1,46 @@
+"""Communication hooks that send less: gradients at half precision."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ddpflow.comm.work import ChainedWork, Work
+from ddpflow.dtype import as_numpy, bfloat16
+from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
+
+__all__ = ["bf16_compress_hook", "bf16_compress_wrapper", "fp16_compress_hook", "fp16_compress_wrapper"]
+
+
+def fp16_compress_hook(state: Any, bucket: Any) -> Any:
+    """The mean, sent as float16: half the bytes of float32 gradients."""
+    return fp16_compress_wrapper(allreduce_hook)(state, bucket)
+
+
+def bf16_compress_hook(state: Any, bucket: Any) -> Any:
+    """The mean, sent as bfloat16: half the bytes of float32 gradients, at their range."""
+    return bf16_compress_wrapper(allreduce_hook)(state, bucket)
+
+
+def fp16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Another hook, run on a float16 copy of the bucket."""
+    return _compressed(hook, np.dtype(np.float16))
+
+
+def bf16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Another hook, run on a bfloat16 copy of the bucket."""
+    return _compressed(hook, as_numpy(bfloat16))
+
+
+def _compressed(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") -> Callable[[Any, Any], Any]:
+    def compress(state: Any, bucket: Any) -> Work:
+        small = bucket.copy_as(dtype)
+        small.flat[...] = bucket.flat
+        work = as_work(hook(state, small), small)
+
+        def decompress() -> None:
+            bucket.flat[...] = small.flat
+
+        return ChainedWork(work, decompress)
+
+    return compress
