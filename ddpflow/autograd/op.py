@@ -35,7 +35,7 @@ from types import CodeType
 from typing import Any
 
 from ddpflow.autograd.base import TensorBase
-from ddpflow.autograd.dispatch import binary, general, unary
+from ddpflow.autograd.dispatch import binary, general, unary, viewing
 
 __all__ = ["REGISTRY", "Bools", "Complexes", "Definite", "Floats", "Ints", "Op", "apply", "op"]
 
@@ -163,6 +163,8 @@ def op(
         call = binary(definition)
     elif required == len(parameters) == 1 == count and differentiable and not view and not several:
         call = unary(definition)
+    elif view and not several and count == 1:
+        call = viewing(definition)
     else:
         call = general(definition)
     function: Any = functools.update_wrapper(call, rule)

@@ -34,11 +34,18 @@ _WRITE = _Write("write")
 _REFRESH = _Write("view")
 
 
+_NO_OPTIONS: dict[str, Any] = {}
+
+
 def note_view(
-    definition: Any, tensor: TensorBase, args: tuple[Any, ...], kwargs: dict[str, Any], index: int = -1
+    definition: Any,
+    tensor: TensorBase,
+    base: TensorBase,
+    options: tuple[Any, ...],
+    kwargs: dict[str, Any] = _NO_OPTIONS,
+    index: int = -1,
 ) -> None:
-    """Remember that an operation's result shares memory with its first argument."""
-    base = args[0]
+    """Remember that an operation's result, or one of several, shares memory with its first argument."""
     source, result = base.array, tensor.array
     if result is not source:
         owner = getattr(result, "base", None)
@@ -48,8 +55,8 @@ def note_view(
     meta = tensor.meta
     if meta is None:
         meta = tensor.meta = Meta()
-    meta.version = base_meta.version
-    meta.view = View(base, (definition, index), args[1:], kwargs, base_meta.version.value)
+    version = meta.version = base_meta.version
+    meta.view = View(base, (definition, index), options, kwargs, version.value)
     if not base.needs_grad:  # should a write ever bring the base into a graph, its views must follow
         views = base_meta.views
         if views is None:

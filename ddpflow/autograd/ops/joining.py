@@ -127,7 +127,13 @@ def stack(tensors, dim=0):
     return _stack(*tensors, dim=axis_of(dim, len(shape) + 1))
 
 
-@op(samples=[((5, 2), (2, 3), 0), ((2, 4), (1, 1, 2), 1), ((3,), (0, 3), 0)], view=True, tensors=1, name="split")
+@op(
+    samples=[((5, 2), (2, 3), 0), ((2, 4), (1, 1, 2), 1), ((3,), (0, 3), 0)],
+    view=True,
+    tensors=1,
+    several=True,
+    name="split",
+)
 def _split(xp, a, lengths, dim):
     """Pieces of the given lengths along a dimension."""
     ends = list(accumulate(lengths))
@@ -250,7 +256,7 @@ def _even_split(name, input, parts, ndim, dim):
     return tensor_split(input, parts, dim)
 
 
-@op(samples=[((3, 2), 0), ((2, 4), 1), ((3,), 0)], view=True, tensors=1, name="unbind")
+@op(samples=[((3, 2), 0), ((2, 4), 1), ((3,), 0)], view=True, tensors=1, several=True, name="unbind")
 def _unbind(xp, a, dim):
     """The slices along a dimension; one gradient for all of them."""
     outs = tuple([a[_along(dim, i)] for i in range(a.shape[dim])])

@@ -54,11 +54,11 @@ def reshape(input, *shape):
     Raises:
         ShapeError: When the number of elements differs.
     """
-    wanted = sizes(shape)
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     array = input.array
-    if -1 in wanted and not array.size and 0 in wanted:
+    if not array.size and -1 in wanted and 0 in wanted:
         raise ShapeError(f"reshape(): -1 is ambiguous for shape {tuple(array.shape)}: any size would do")
-    return _reshape(input, wanted)
+    return _reshape(input, tuple(wanted))
 
 
 def reshape_as(input, other):
@@ -99,11 +99,15 @@ def _view_dtype(xp, a, dtype):
 @op(samples=[((2, 3, 4), (2, 0, 1)), ((3, 4), (-1, 0)), ((), ())], view=True, tensors=1, name="permute")
 def _permute(xp, a, dims):
     """The dimensions in another order."""
-    ndim = a.ndim
-    back = [0] * ndim
+    return xp.transpose(a, dims), (lambda g: xp.transpose(g, _inverse(dims)),)
+
+
+def _inverse(dims):
+    """The order of dimensions that undoes another."""
+    back = [0] * len(dims)
     for i, dim in enumerate(dims):
         back[dim] = i
-    return xp.transpose(a, dims), (lambda g: xp.transpose(g, back),)
+    return tuple(back)
 
 
 def permute(input, *axes, dims=None):
@@ -112,11 +116,12 @@ def permute(input, *axes, dims=None):
     Raises:
         ShapeError: When the dimensions are not each given once.
     """
-    dims = sizes(axes) if dims is None else tuple(dims)
+    if dims is None:
+        dims = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
     ndim = input.array.ndim
     if len(dims) != ndim:
-        raise ShapeError(f"permute() of {ndim} dimensions needs as many numbers, not {dims}")
-    return _permute(input, dims_of(dims, ndim) if ndim else ())
+        raise ShapeError(f"permute() of {ndim} dimensions needs as many numbers, not {tuple(dims)}")
+    return _permute(input, tuple(dims))
 
 
 @op(samples=[((3, 4), 0, 1), ((2, 3, 4), -1, 0), ((), 0, -1)], view=True, tensors=1)
@@ -125,7 +130,6 @@ def transpose(xp, input, dim0, dim1):
     if not input.ndim:
         axis_of(dim0, 0), axis_of(dim1, 0)
         return input.reshape(()), (lambda g: g,)
-    dim0, dim1 = axis_of(dim0, input.ndim), axis_of(dim1, input.ndim)
     return input.swapaxes(dim0, dim1), (lambda g: g.swapaxes(dim0, dim1),)
 
 
