@@ -10,7 +10,7 @@ from ddpflow.comm.exits import install
 from ddpflow.comm.failure import FailureRecord, FailureWatch
 from ddpflow.comm.group import ProcessGroup
 from ddpflow.comm.registry import load_backend, parse_backend
-from ddpflow.comm.rendezvous import agree, explicit_context, open_store
+from ddpflow.comm.rendezvous import agree, check_method, explicit_context, open_store
 from ddpflow.comm.store import HashStore, PrefixStore, Store
 from ddpflow.comm.tcp_store import TCPStore
 from ddpflow.comm.work import seconds
@@ -63,6 +63,7 @@ def init_process_group(
         raise ConfigError("init_process_group takes a store or an init_method, not both")
     if pg_options is not None:
         raise ConfigError("pg_options are not supported; leave them out")
+    check_method(init_method)
     settings = CommSettings.from_env()
     timeout_s = seconds(timeout, settings.timeout_s)
     # An unknown name is told before anybody waits.

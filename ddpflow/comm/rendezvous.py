@@ -12,12 +12,22 @@ from ddpflow.comm.store import Store
 from ddpflow.comm.tcp_store import TCPStore
 from ddpflow.errors import CollectiveTimeout, CommError, ConfigError, MismatchError, PeerError
 
-__all__ = ["agree", "close_servers", "explicit_context", "open_store"]
+__all__ = ["agree", "check_method", "close_servers", "explicit_context", "open_store"]
 
 _QUIET_S = 5.0
 _LOOK_S = 0.5
 # Servers of this process by address: they outlive a destroyed group, so that a later init on the same address works.
 _served: dict[tuple[str, int], TCPStore] = {}
+
+
+def check_method(init_method: str | None) -> None:
+    """Checks that an init method is of a known kind.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if urlsplit(init_method or "env://").scheme not in ("env", "tcp", "file"):
+        raise ConfigError(f"init_method {init_method!r} is not understood; use env://, tcp://host:port or file:///path")
 
 
 def explicit_context(base: ProcessContext, init_method: str | None, rank: int, world_size: int) -> ProcessContext:
@@ -61,12 +71,10 @@ def open_store(
     """Opens the job's store: a file for ``file://``, else TCP at the context's master address, served by rank 0.
 
     Raises:
-        ConfigError: The scheme is unknown, or no address is known.
+        ConfigError: No address is known.
         CommError: The store cannot be reached; the text says why.
     """
     url = urlsplit(init_method or "env://")
-    if url.scheme not in ("env", "tcp", "file"):
-        raise ConfigError(f"init_method {init_method!r} is not understood; use env://, tcp://host:port or file:///path")
     if url.scheme == "file":
         path = url.netloc + url.path
         if not path:
