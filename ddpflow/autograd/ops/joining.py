@@ -1,11 +1,13 @@
 """Tensors joined into one, and one taken apart into several."""
 
+from functools import reduce
 from itertools import accumulate
 
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.dims import axis_of
 from ddpflow.autograd.ops.shape import atleast_1d, atleast_2d, atleast_3d, flatten, reshape
 from ddpflow.device import unwrap
+from ddpflow.dtype import promote_types
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
 __all__ = [
@@ -43,7 +45,6 @@ def _along(dim, part):
         ((3,), {"dim": 0}),
         ((0, 2), (1, 2), {"dim": 0}),
     ],
-    promote="common",
     name="cat",
 )
 def _cat(xp, *xs, dim):
@@ -68,19 +69,24 @@ def cat(tensors, dim=0, *, axis=None):
     if not tensors:
         raise ValueRangeError("cat() needs at least one tensor")
     arrays = [unwrap(x) for x in tensors]
-    if any(x.ndim == 0 for x in arrays):
-        raise ShapeError("cat() takes tensors with dimensions; stack() joins 0-d ones")
-    ndim = max([x.ndim for x in arrays])
+    first = arrays[0]
+    ndim = max([x.ndim for x in arrays]) if len(arrays) > 1 else first.ndim
     dim = axis_of(dim if axis is None else axis, ndim)
-    if any(x.ndim != ndim for x in arrays):
+    if min([x.ndim for x in arrays]) != ndim:
         # An empty vector beside larger tensors counts for nothing, as it always did in PyTorch.
         tensors = [t for t, x in zip(tensors, arrays, strict=True) if x.shape != (0,)]
-    shapes = [tuple(unwrap(x).shape) for x in tensors]
-    first = shapes[0]
-    for shape in shapes:
-        if len(shape) != ndim or shape[:dim] != first[:dim] or shape[dim + 1 :] != first[dim + 1 :]:
-            raise ShapeError(f"cat() along dimension {dim}: other sizes differ in {', '.join(map(str, shapes))}")
-    return _cat(*tensors, dim=dim)
+    elif not ndim:
+        raise ShapeError("cat() takes tensors with dimensions; stack() joins 0-d ones")
+    return _cat(*_one_dtype(tensors), dim=dim)
+
+
+def _one_dtype(tensors):
+    """The tensors, cast to the dtype that PyTorch gives to all of them together where they differ."""
+    dtype = unwrap(tensors[0]).dtype
+    if all(unwrap(x).dtype == dtype for x in tensors):
+        return tensors
+    dtype = reduce(promote_types, [unwrap(x).dtype for x in tensors])
+    return [x.to(dtype=dtype) for x in tensors]
 
 
 def concat(tensors, dim=0, *, axis=None):
@@ -95,7 +101,6 @@ def concatenate(tensors, dim=0, *, axis=None):
 
 @op(
     samples=[((2, 3), (2, 3), {"dim": 0}), ((2,), (2,), (2,), {"dim": 1}), ((), (), {"dim": 0})],
-    promote="common",
     name="stack",
 )
 def _stack(xp, *xs, dim):
@@ -105,7 +110,7 @@ def _stack(xp, *xs, dim):
     def vjp(g):
         return [g[_along(dim, i)] for i in range(count)]
 
-    return xp.stack(xs, dim), vjp
+    return xp.concatenate([x[_along(dim, None)] for x in xs], dim), vjp
 
 
 def stack(tensors, dim=0):
@@ -124,7 +129,7 @@ def stack(tensors, dim=0):
             raise ShapeError(
                 f"stack() needs equal shapes, not {', '.join([str(tuple(unwrap(x).shape)) for x in tensors])}"
             )
-    return _stack(*tensors, dim=axis_of(dim, len(shape) + 1))
+    return _stack(*_one_dtype(tensors), dim=axis_of(dim, len(shape) + 1))
 
 
 @op(
