@@ -163,7 +163,7 @@ def op(
         call = binary(definition)
     elif required == len(parameters) == 1 == count and differentiable and not view and not several:
         call = unary(definition)
-    elif view and not several and count == 1:
+    elif view and not several and count == 1 and not definition.variadic:
         call = viewing(definition)
     else:
         call = general(definition)

@@ -31,6 +31,21 @@ class Weights(Module):
         return out
 
 
+class Remember(Module):
+    """Returns buffer + x and keeps x in the buffer."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.register_buffer("last", tensor(values))
+        self.w = Parameter(tensor(1.0))
+
+    def forward(self, x):
+        """Returns the buffer plus x (and w, times zero)."""
+        out = self.last + x + self.w * 0.0
+        self.last = Tensor(x.array.copy())
+        return out
+
+
 def total(x):
     """Returns the sum of all elements, and nothing else to lean on."""
     return x.sum()

@@ -8,18 +8,7 @@ from ddpflow.autograd.tensor import Tensor
 from ddpflow.errors import DtypeError, ModelError
 from ddpflow.nn.parallel import comm_hooks, compression
 from ddpflow.nn.parallel.distributed import DistributedDataParallel as DDP
-from ddpflow.testing import run_ranks
 from tests.nn.parallel.models import Weights, grads, tensor, total
-
-
-@pytest.fixture(params=["thread", "shm"])
-def world(request):
-    """A function that runs a rank function on two ranks."""
-
-    def run(fn, *args, **options):
-        return run_ranks(fn, 2, request.param, args=args, **options)
-
-    return run
 
 
 def _run(rank, name, dtype=np.float32):
@@ -46,7 +35,7 @@ def _run(rank, name, dtype=np.float32):
 def test_ready_made_hooks(world, name, w0, w1):
     """The mean, the sum, and the mean at half precision; equal bits on both ranks."""
     tolerance = {"fp16_compress_hook": 1e-3, "bf16_compress_hook": 1e-2}.get(name, 1e-6)
-    first, second = world(_run, name)
+    first, second = world(_run, 2, name)
     assert first == second
     np.testing.assert_allclose(first["w0"], w0, rtol=tolerance)
     np.testing.assert_allclose(first["w1"], w1, rtol=tolerance)
@@ -54,7 +43,7 @@ def test_ready_made_hooks(world, name, w0, w1):
 
 def test_the_noop_hook_leaves_local_gradients(world):
     """Nothing is sent."""
-    assert [g["w0"][0] for g in world(_run, "noop_hook")] == [1.0, 2.0]
+    assert [g["w0"][0] for g in world(_run, 2, "noop_hook")] == [1.0, 2.0]
 
 
 def _wrapped(rank):
@@ -105,7 +94,7 @@ def _forms(rank, form):
 )
 def test_every_form_of_result(world, form, factor):
     """A Work, a future, a chain of steps, a tensor and an array."""
-    for gradients, facts in world(_forms, form):
+    for gradients, facts in world(_forms, 2, form):
         expected = {"w0": [7.0, 7.0], "w1": 7.0}
         if factor is not None:
             expected = {"w0": [3.0 * factor, 20.0 * factor], "w1": 23.0 * factor}
@@ -120,7 +109,7 @@ def _bad_result(rank):
 
 def test_another_result_is_refused(world):
     """The error says what a hook may give."""
-    for error in world(_bad_result, return_exceptions=True):
+    for error in world(_bad_result, 2, return_exceptions=True):
         assert isinstance(error, DtypeError) and "must give a Work, a Future" in str(error)
 
 
