@@ -92,7 +92,18 @@ HOOK_TO_ALL_REDUCE = (
 MAX_PATH_LINES = 900
 
 # Source files whose tests stand elsewhere than in the mirrored place, and where.
-TESTED_ELSEWHERE: dict[str, str] = {}
+TESTED_ELSEWHERE: dict[str, str] = {
+    "launch/channel.py": "tests/launch/test_hosts.py",
+    "launch/first_host.py": "tests/launch/test_hosts.py",
+    "launch/gang.py": "tests/launch/test_supervisor.py",
+    "launch/guardian.py": "tests/launch/test_supervisor.py",
+    "launch/helptext.py": "tests/launch/test_options.py",
+    "launch/meeting.py": "tests/launch/test_hosts.py",
+    "launch/other_host.py": "tests/launch/test_hosts.py",
+    "launch/rank.py": "tests/launch/test_supervisor.py",
+    "launch/spawned.py": "tests/launch/test_spawning.py",
+    "launch/starter.py": "tests/launch/test_supervisor.py",
+}
 
 
 @dataclass(frozen=True)

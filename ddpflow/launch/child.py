@@ -116,6 +116,14 @@ def _run_module(name: str) -> None:
 def _run(body: Callable[[str], None], target: str, quiet: bool) -> None:
     """Runs the script; an uncaught exception is published for the other ranks before anything else happens."""
     pid = os.getpid()
+    reported: set[int] = set()
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Prints what the launcher's report will not have; hooks set later, of ddpflow or the user, come before it."""
+        if id(error) not in reported:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = hook
     try:
         body(target)
     except SystemExit as error:
@@ -131,9 +139,9 @@ def _run(body: Callable[[str], None], target: str, quiet: bool) -> None:
         if isinstance(error, KeyboardInterrupt):
             _tell_where_interrupted(error.__traceback__)
             sys.exit(128 + signal.SIGINT)
-        published = os.getpid() == pid and _publish(error, 1)
-        if not (quiet and published and sys.excepthook is sys.__excepthook__):
-            sys.excepthook(type(error), error, error.__traceback__)
+        if os.getpid() == pid and _publish(error, 1) and quiet:
+            reported.add(id(error))
+        sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
 
 

@@ -110,6 +110,8 @@ class FirstHost:
         self.close()
 
     def _start(self, listener: socket.socket) -> Start:
+        # The rank that inherits it shares this setting.
+        listener.setblocking(True)
         run_id = self._attempts.begin()
         self._root = None
         self._running = set(self._guests)

@@ -89,7 +89,8 @@ def _others(outcome: Outcome, root: FailureRecord) -> list[str]:
                 if record.type
                 else describe_exit(record.exitcode, record.signal)
             )
-            kinds.setdefault(what, []).append(record.rank)
+            # Texts that differ only in the name of their own rank say the same.
+            kinds.setdefault(what.replace(f": rank {record.rank}: ", ": ", 1), []).append(record.rank)
     lines = [f"then {_agree(ranks, what)}" for what, ranks in kinds.items()]
     if outcome.ended:
         lines.append(f"then {_agree(outcome.ended, 'was ended by ddprun')}")
