@@ -110,8 +110,8 @@ class ControlLayout:
     size: int
     ring: int = 16
     inline_bytes: int = 16384
-    chunk_bytes: int = 128 << 10
-    n_chunks: int = 8
+    chunk_bytes: int = 256 << 10
+    n_chunks: int = 4
     mail_bytes: int = 64 << 10
     arena_bytes: int = 1 << 38
 

@@ -15,8 +15,8 @@ from ddpflow.comm.backends.shm_segment import process_start_time
 
 __all__ = ["PeerProcess", "Peers", "Waiter"]
 
-_SPINS = 400  # about 20 microseconds
-_YIELDS = 300
+_SPINS = 2000  # 50 to 100 microseconds: where another program has a core, yielding costs a whole time slice
+_YIELDS = 200
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 4e-3
 # A sleep is this part of what was waited so far: it delays a late answer by at most this part as well.
