@@ -10,7 +10,7 @@ from ddpflow.comm.exits import install
 from ddpflow.comm.failure import FailureRecord, FailureWatch
 from ddpflow.comm.group import ProcessGroup
 from ddpflow.comm.registry import load_backend, parse_backend
-from ddpflow.comm.rendezvous import agree, check_method, explicit_context, open_store
+from ddpflow.comm.rendezvous import agree, check_method, close_client, close_servers, explicit_context, open_store
 from ddpflow.comm.store import HashStore, PrefixStore, Store
 from ddpflow.comm.tcp_store import TCPStore
 from ddpflow.comm.work import seconds
@@ -20,6 +20,7 @@ from ddpflow.errors import BackendUnavailable, CommError, ConfigError
 __all__ = ["abandon_world", "destroy_process_group", "init_process_group"]
 
 _CLOSE_S = 2.0
+_FAILURE_KEY = "ddpflow/failure"
 # How often this process has joined a job: each meeting has its own part of the store. The token tells jobs apart that
 # got the same port one after the other.
 _n_inits: dict[tuple[bytes, str, int, str], int] = {}
@@ -84,7 +85,7 @@ def init_process_group(
         else:
             root = open_store(context, init_method, timeout_s, watch.check)
     if watch.run_dir is None and isinstance(root, TCPStore) and context.world_size > 1:
-        watch.fetch = _failure_reader(root)
+        watch.fetch = _FailureReader(root)
     address = (context.token, context.master_addr, context.master_port, init_method or "env://")
     if not threads:
         _n_inits[address] = _n_inits.get(address, 0) + 1
@@ -102,7 +103,7 @@ def init_process_group(
         where,
         watch.run_dir,
     )
-    world = World(context, settings, part, root, watch, parse_backend(chosen), timeout_s)
+    world = World(context, settings, part, root, store is None, watch, parse_backend(chosen), timeout_s)
     world.group = make_group(world, "world", tuple(everyone), chosen, timeout_s)
     world.groups.append(world.group)
     install_world(world, threads)
@@ -133,19 +134,25 @@ def _choose_backend(context: ProcessContext) -> str:
     return "shm"
 
 
-def _failure_reader(root: TCPStore) -> Any:
-    """Returns a function that reads the failure published in the store, over a connection of its own."""
-    client: list[TCPStore] = []
+class _FailureReader:
+    """Reads the failure published in the store, over a connection of its own."""
 
-    def fetch() -> bytes | None:
+    def __init__(self, root: TCPStore) -> None:
+        self._root = root
+        self._client: TCPStore | None = None
+
+    def __call__(self) -> bytes | None:
         try:
-            if not client:
-                client.append(root.clone(1.0))
-            return client[0].try_get("ddpflow/failure")
+            if self._client is None:
+                self._client = self._root.clone(1.0)
+            return self._client.try_get(_FAILURE_KEY)
         except CommError:
             return None
 
-    return fetch
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._client is not None:
+            self._client.close()
 
 
 def destroy_process_group(
@@ -167,6 +174,10 @@ def destroy_process_group(
         return
     for member in reversed(world.groups):
         member.close(limit)
+    if isinstance(world.watch.fetch, _FailureReader):
+        world.watch.fetch.close()
+    if world.owns_store:
+        close_client(world.root_store)
     forget_world(world)
 
 
@@ -183,8 +194,8 @@ def _publish(world: World, record: FailureRecord) -> None:
     if world.watch.run_dir is not None:
         record.write(world.watch.run_dir)
     elif isinstance(world.root_store, TCPStore):
-        with contextlib.suppress(CommError):
-            world.root_store.clone(1.0).compare_set("ddpflow/failure", b"", record.to_json())
+        with contextlib.suppress(CommError), contextlib.closing(world.root_store.clone(1.0)) as client:
+            client.compare_set(_FAILURE_KEY, b"", record.to_json())
     for group in reversed(world.groups):
         with contextlib.suppress(CommError, OSError):
             group.abandon(record.summary())
@@ -200,3 +211,4 @@ def _after_report() -> None:
 def _leave() -> None:
     with contextlib.suppress(CommError, BackendUnavailable):
         destroy_process_group()
+    close_servers()

@@ -12,7 +12,7 @@ from ddpflow.comm.store import Store
 from ddpflow.comm.tcp_store import TCPStore
 from ddpflow.errors import CollectiveTimeout, CommError, ConfigError, MismatchError, PeerError
 
-__all__ = ["agree", "check_method", "close_servers", "explicit_context", "open_store"]
+__all__ = ["agree", "check_method", "close_client", "close_servers", "explicit_context", "open_store"]
 
 _QUIET_S = 5.0
 _LOOK_S = 0.5
@@ -175,6 +175,12 @@ def _await_verdict(
             told = True
             sys.stderr.write(f"ddpflow: rank {rank}: {what} waits for ranks {{{names}}}{where}\n")
             sys.stderr.flush()
+
+
+def close_client(store: Store) -> None:
+    """Closes a store that ``open_store`` returned, except where this process serves it: others may still need it."""
+    if store not in _served.values():
+        store.close()
 
 
 def close_servers() -> None:

@@ -64,6 +64,7 @@ class World:
     settings: CommSettings
     store: Store
     root_store: Store
+    owns_store: bool
     watch: FailureWatch
     backends: dict[str, str]
     timeout_s: float
