@@ -21,6 +21,7 @@ from ddpflow.autograd.ops.arithmetic import *
 from ddpflow.autograd.ops.arrange import *
 from ddpflow.autograd.ops.compare import *
 from ddpflow.autograd.ops.complexes import *
+from ddpflow.autograd.ops.copies import *
 from ddpflow.autograd.ops.diagonals import *
 from ddpflow.autograd.ops.einsum import *
 from ddpflow.autograd.ops.elementwise import *
@@ -205,6 +206,7 @@ __all__ += _ops.compare.__all__
 __all__ += _ops.quantiles.__all__
 __all__ += _ops.einsum.__all__
 __all__ += _ops.complexes.__all__
+__all__ += _ops.copies.__all__
 __all__ += _ops.diagonals.__all__
 __all__ += _ops.elementwise.__all__
 __all__ += _ops.joining.__all__

@@ -153,6 +153,7 @@ class InplaceMethods(TensorBase):
     index_add_ = in_place(selecting.index_add)
     index_copy_ = in_place(selecting.index_copy)
     index_fill_ = in_place(selecting.index_fill)
+    put_ = in_place(selecting.put)
     masked_fill_ = in_place(selecting.masked_fill)
     masked_scatter_ = in_place(selecting.masked_scatter)
 
@@ -160,6 +161,7 @@ class InplaceMethods(TensorBase):
     scatter_ = in_place(scattering.scatter)
     scatter_add_ = in_place(scattering.scatter_add)
     scatter_reduce_ = in_place(scattering.scatter_reduce)
+    index_reduce_ = in_place(scattering.index_reduce)
 
     # other shapes of the same memory
     squeeze_ = reshaped_in_place(shape.squeeze)

@@ -5,6 +5,7 @@ from typing import Any
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.ops import (
     arrange,
+    copies,
     diagonals,
     gathering,
     indexing,
@@ -73,6 +74,10 @@ class ShapeMethods(TensorBase):
     index_add = selecting.index_add
     index_copy = selecting.index_copy
     index_fill = selecting.index_fill
+    index_reduce = scattering.index_reduce
+    repeat_interleave = selecting.repeat_interleave
+    put = selecting.put
+    sum_to_size = copies.sum_to_size
     gather = gathering.gather
     take_along_dim = selecting.take_along_dim
     take = selecting.take

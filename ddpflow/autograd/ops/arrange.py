@@ -1,5 +1,9 @@
 """The same elements in other places: copied, flipped, rolled, repeated, on grids."""
 
+import itertools
+
+import numpy as np
+
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.dims import axis_of
 from ddpflow.autograd.ops.extents import dims_of, sizes
@@ -10,6 +14,7 @@ from ddpflow.errors import ShapeError, ValueRangeError
 __all__ = [
     "cartesian_prod",
     "clone",
+    "combinations",
     "contiguous",
     "flip",
     "fliplr",
@@ -185,3 +190,17 @@ def cartesian_prod(*tensors):
     if len(tensors) == 1:
         return tensors[0]
     return stack([reshape(x, (-1,)) for x in meshgrid(*tensors)], 1)
+
+
+def combinations(input, r=2, with_replacement=False):
+    """All ways to take ``r`` elements of a vector, in order, as rows.
+
+    Raises:
+        ShapeError: When it is no vector, or r is negative.
+    """
+    if input.array.ndim != 1 or r < 0:
+        raise ShapeError(f"combinations() takes a vector and r >= 0, not shape {tuple(input.shape)} and {r}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    if r == 0:
+        return input[:0]
+    return input[np.array(list(choose(range(input.array.size), r)), np.int64).reshape(-1, r)]

@@ -1,14 +1,16 @@
-"""Writing one element for each index, or reducing all that fall on one place."""
+"""Writing one element, or slice, for each index, or reducing all that fall on one place."""
 
 import numpy as np
 
 from ddpflow.autograd.op import Ints, apply, op
+from ddpflow.autograd.ops.dims import axis_of
 from ddpflow.autograd.ops.gathering import fitting, gather, place_each, positions
 from ddpflow.autograd.ops.indexing import getitem
+from ddpflow.autograd.ops.shape import broadcast_to, reshape
 from ddpflow.device import array_module, unwrap
 from ddpflow.errors import ShapeError, ValueRangeError
 
-__all__ = ["scatter", "scatter_add", "scatter_reduce"]
+__all__ = ["index_reduce", "scatter", "scatter_add", "scatter_reduce"]
 
 _INDEX = Ints((3, 2), 4)
 _PLACES = np.array([[3, 1], [0, 2], [1, 0]])
@@ -187,3 +189,29 @@ def _scatter_prod(xp, a, src, dim, index, include_self):
         return without(g, rest, count, zero, src)
 
     return out, (to_self, to_source)
+
+
+def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+    """A copy in which all slices of ``source`` that fall on one number along a dimension are reduced.
+
+    Args:
+        input: The tensor that the copy is of.
+        dim: The dimension that the indices number.
+        index: The number for each slice of the source; a vector.
+        source: The slices.
+        reduce: ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``.
+        include_self: Whether the tensor's own slice takes part where something falls on it.
+
+    Raises:
+        ValueRangeError: For another reduction.
+    """
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ValueRangeError(f"index_reduce() reduces by prod, mean, amax or amin, not {reduce!r}")
+    shape = source.array.shape
+    if not shape:
+        return scatter_reduce(input, dim, reshape(index, ()), source, reduce, include_self=include_self)
+    dim = axis_of(dim, len(shape))
+    line = [1] * len(shape)
+    line[dim] = shape[dim]
+    full = broadcast_to(reshape(index, tuple(line)), tuple(shape))
+    return scatter_reduce(input, dim, full, source, reduce, include_self=include_self)

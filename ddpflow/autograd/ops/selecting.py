@@ -6,13 +6,15 @@ from ddpflow.autograd.kernels.accumulate import accumulate
 from ddpflow.autograd.op import Bools, Ints, apply, op
 from ddpflow.autograd.ops.dims import axis_of
 from ddpflow.autograd.ops.gathering import checked_index, gather
-from ddpflow.autograd.ops.indexing import getitem
+from ddpflow.autograd.ops.indexing import getitem, index_put
+from ddpflow.autograd.ops.joining import cat
 from ddpflow.autograd.ops.shape import broadcast_shapes, broadcast_to, reshape
 from ddpflow.device import array_module, unwrap
 from ddpflow.errors import DtypeError, IndexRangeError, ShapeError
 
 __all__ = [
     "argwhere",
+    "fill",
     "index_add",
     "index_copy",
     "index_fill",
@@ -23,6 +25,9 @@ __all__ = [
     "narrow",
     "narrow_copy",
     "nonzero",
+    "nonzero_static",
+    "put",
+    "repeat_interleave",
     "select",
     "select_scatter",
     "slice_scatter",
@@ -90,6 +95,37 @@ def _slices(name, input, dim, index):
     return dim, index.reshape(-1).copy()
 
 
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Each slice along a dimension (of the flattened tensor, without one) repeated, as often as ``repeats`` says.
+
+    Args:
+        input: The tensor; alone, it is the repeats, and the result the numbers to repeat by.
+        repeats: A number, or a vector with one for each slice.
+        dim: The dimension.
+        output_size: Accepted; the length of the result.
+
+    Raises:
+        ShapeError: When there is not one repeat for each slice, or one is negative.
+    """
+    if repeats is None:
+        return repeat_interleave(input.new_tensor(list(range(input.array.size))), input)
+    if dim is None:
+        input, dim = reshape(input, (-1,)), 0
+    elif not input.array.ndim:
+        axis_of(dim, 0)
+        input, dim = reshape(input, (1,)), 0
+    dim = axis_of(dim, input.array.ndim)
+    counts = unwrap(repeats)
+    length = input.array.shape[dim]
+    xp = array_module(input.array)
+    counts = xp.asarray(counts).reshape(-1)
+    if counts.size not in (1, length) or (counts.size and int(counts.min()) < 0):
+        raise ShapeError(
+            f"repeat_interleave() needs one repeat >= 0 for each of {length} slices, not {counts.tolist()}"
+        )
+    return _index_select(input, dim, xp.repeat(xp.arange(length), xp.broadcast_to(counts, (length,))))
+
+
 def index_add(input, dim, index, source, *, alpha=1):
     """A copy with slices of ``source`` (times ``alpha``) added at the given numbers along a dimension.
 
@@ -116,6 +152,11 @@ def index_copy(input, dim, index, source):
     else:
         result[_along(dim, index)] = source
     return result
+
+
+def fill(input, value):
+    """One value (a number or a 0-d tensor) in the shape of a tensor."""
+    return input.clone().fill_(value)
 
 
 def index_fill(input, dim, index, value):
@@ -152,6 +193,19 @@ def take(input, index):
     return getitem(reshape(input, (-1,)), index if unwrap(index).ndim else reshape(index, (1,))).reshape(
         unwrap(index).shape
     )
+
+
+def put(input, index, source, accumulate=False):
+    """A copy with the elements of a source written (or added) at places of the flattened tensor.
+
+    Raises:
+        IndexRangeError: When a place is out of range.
+        ShapeError: When the source has another number of elements than the index.
+    """
+    if unwrap(index).size != source.array.size:
+        raise ShapeError(f"put(): {source.array.size} elements for {unwrap(index).size} places")
+    flat = index_put(reshape(input, (-1,)), (reshape(index, (-1,)),), reshape(source, (-1,)), accumulate)
+    return reshape(flat, tuple(input.array.shape))
 
 
 # --- under a mask ---
@@ -222,6 +276,13 @@ def nonzero(input, *, as_tuple=False):
     if not as_tuple:
         return argwhere(input)
     return argwhere(input if input.array.ndim else reshape(input, (1,))).unbind(1)
+
+
+def nonzero_static(input, *, size, fill_value=-1):
+    """The first ``size`` rows of `nonzero`, filled up with ``fill_value``."""
+    found = argwhere(input)[:size]
+    missing = size - found.array.shape[0]
+    return cat([found, found.new_full((missing, found.array.shape[1]), fill_value)]) if missing else found
 
 
 # --- a part, as a view or replaced ---
