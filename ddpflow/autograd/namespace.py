@@ -39,7 +39,7 @@ class _Linalg:
     det = staticmethod(matrices.det)
     slogdet = staticmethod(matrices.slogdet)
     cholesky = staticmethod(matrices.cholesky_lower)
-    eigh = staticmethod(matrices.eigh_lower)
+    eigh = staticmethod(matrices.eigh)
     qr = staticmethod(matrices.reduced_qr)
 
     @staticmethod

@@ -25,7 +25,7 @@ NO_HALF = {
 _MATRICES = [
     "cholesky",
     "det",
-    "eigh_lower",
+    "eigh",
     "full_svd",
     "inverse",
     "reduced_qr",
@@ -37,7 +37,7 @@ NO_HALF |= dict.fromkeys(_MATRICES, "LAPACK has no half precision; PyTorch refus
 # Ops that cannot be tried with all rows equal, and why.
 NOT_EXPANDED = dict.fromkeys(_MATRICES, "a matrix of equal rows is singular")
 # Ops whose input must stay symmetric, which finite differences of single elements do not respect.
-SYMMETRIC = {"cholesky": "reads one triangle", "eigh_lower": "reads one triangle"}
+SYMMETRIC = {"cholesky": "reads one triangle", "eigh": "reads one triangle"}
 # Ops whose values are not a function of the values of their inputs, so that layouts and differences say nothing.
 NOT_A_FUNCTION: dict[str, str] = {
     "view_dtype": "reads the bytes of another dtype",

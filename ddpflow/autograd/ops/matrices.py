@@ -184,11 +184,14 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     return solve_triangular(matrix, b, upper=upper != transpose, unitriangular=unitriangular), A.clone()
 
 
-@op(samples=_DEFINITE, several=True)
-def eigh_lower(xp, a):
-    """Eigenvalues, ascending, and eigenvectors of symmetric matrices; the lower triangle is read."""
-    _square("eigh", a)
-    w, v = _attempt("eigh", xp.linalg.eigh, a)
+@op(samples=[*_DEFINITE, (Definite((3, 3)), "U")])
+def eigh(xp, A, UPLO="L"):
+    """Eigenvalues, ascending, and eigenvectors of symmetric matrices, of which the named triangle is read.
+
+    The eigenvectors' gradient is finite only where the eigenvalues are distinct.
+    """
+    _square("eigh", A)
+    w, v = _attempt("eigh", xp.linalg.eigh, A, UPLO)
 
     def vjp(g_w, g_v):
         inner = 0.0
@@ -200,14 +203,6 @@ def eigh_lower(xp, a):
         return v @ inner @ _turned(v)
 
     return (w, v), (vjp,)
-
-
-def eigh(A, UPLO="L"):
-    """Eigenvalues, ascending, and eigenvectors of symmetric matrices, of which the named triangle is read.
-
-    The eigenvectors' gradient is finite only where the eigenvalues are distinct.
-    """
-    return eigh_lower(A if UPLO.upper() == "L" else _turned(A))
 
 
 def eigvalsh(A, UPLO="L"):
