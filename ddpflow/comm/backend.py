@@ -3,13 +3,14 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ddpflow.comm.env import ProcessContext
 from ddpflow.comm.failure import FailureWatch
+from ddpflow.comm.progress import Progress
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, Kind, Signature, dtype_code, mismatch_text
 from ddpflow.comm.store import Store
@@ -38,6 +39,7 @@ class GroupSpec:
         watch: Raises PeerError from ``check()`` when another rank has published a failure.
         timeout_s: Deadline for creating the transport, and of calls that set none.
         stall_warning_s: A wait this long prints one warning.
+        progress: Where this rank tells ``ddprun --status`` what it is doing.
     """
 
     name: str
@@ -48,6 +50,7 @@ class GroupSpec:
     watch: FailureWatch
     timeout_s: float
     stall_warning_s: float
+    progress: Progress = field(default_factory=lambda: Progress(None, 0))
 
     @property
     def rank(self) -> int:
@@ -104,6 +107,7 @@ class Backend(ABC):
     def __init__(self, spec: GroupSpec) -> None:
         self.spec = spec
         self.failure: CommError | None = None
+        self.stalled = False
 
     @classmethod
     @abstractmethod
@@ -272,11 +276,18 @@ class Backend(ABC):
         )
 
     def warn_stall(self, call: Call, waited_s: float, missing: Collection[int]) -> None:
-        """Prints one line to stderr about a long wait."""
+        """Prints one line to stderr about a long wait, and shows it in ``ddprun --status`` until ``resume``."""
         who = rank_list(self.spec.ranks[r] for r in missing) if missing else "its peers"
+        self.stalled = True
+        self.spec.progress.waiting(f"{self._where(call)} waits for {who}")
         line = f"ddpflow: rank {self.spec.rank}: {self._where(call)} has waited {waited_s:.0f} s for {who}\n"
         sys.stderr.write(line)
         sys.stderr.flush()
+
+    def resume(self) -> None:
+        """Takes back what ``warn_stall`` shows."""
+        self.stalled = False
+        self.spec.progress.resumed()
 
     def _where(self, call: Call | None) -> str:
         where = "communication" if call is None else str(call)

@@ -9,6 +9,7 @@ from ddpflow.comm.env import CommSettings, ProcessContext
 from ddpflow.comm.exits import install
 from ddpflow.comm.failure import FailureRecord, FailureWatch
 from ddpflow.comm.group import ProcessGroup
+from ddpflow.comm.progress import Progress
 from ddpflow.comm.registry import load_backend, parse_backend
 from ddpflow.comm.rendezvous import agree, check_method, close_client, close_servers, explicit_context, open_store
 from ddpflow.comm.store import HashStore, PrefixStore, Store
@@ -93,19 +94,25 @@ def init_process_group(
     what = "init_process_group"
     where = f" at {context.master_addr}:{context.master_port}" if isinstance(root, TCPStore) else ""
     everyone = range(context.world_size)
-    agree(
-        PrefixStore("init", part),
-        context.rank,
-        everyone,
-        f"world_size={context.world_size} and backend={chosen!r}",
-        what,
-        timeout_s,
-        where,
-        watch.run_dir,
-    )
-    world = World(context, settings, part, root, store is None, watch, parse_backend(chosen), timeout_s)
-    world.group = make_group(world, "world", tuple(everyone), chosen, timeout_s)
-    world.groups.append(world.group)
+    try:
+        agree(
+            PrefixStore("init", part),
+            context.rank,
+            everyone,
+            f"world_size={context.world_size} and backend={chosen!r}",
+            what,
+            timeout_s,
+            where,
+            watch.run_dir,
+        )
+        progress = Progress(watch.run_dir, context.rank)
+        world = World(context, settings, part, root, store is None, watch, parse_backend(chosen), timeout_s, progress)
+        world.group = make_group(world, "world", tuple(everyone), chosen, timeout_s)
+        world.groups.append(world.group)
+    except BaseException:
+        if store is None:
+            close_client(root)
+        raise
     install_world(world, threads)
     if not threads:
         install(abandon_world, _after_report, _leave)

@@ -8,6 +8,7 @@ import numpy as np
 from ddpflow.comm.group_base import Timeout
 from ddpflow.comm.group_copies import GroupCopies
 from ddpflow.comm.layout import as_array, check_op, check_same, flat_input, flat_output, nothing
+from ddpflow.comm.progress import COLLECTIVES
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, Kind
 from ddpflow.comm.work import ChainedWork, Work, seconds
@@ -49,7 +50,7 @@ class ProcessGroup(GroupCopies):
             flat, finish = self._in_place(x, "all_reduce", op)
         limit = self.timeout_s if timeout is None else seconds(timeout, 1.0)
         with self._lock:
-            self._seq = seq = self._seq + 1
+            self._seq = self._words[COLLECTIVES] = seq = self._seq + 1
             work = backend.all_reduce(flat, op, Call(_ALL_REDUCE, seq, tag, limit))
         if array is not x:
             mark_modified(x)
@@ -58,6 +59,8 @@ class ProcessGroup(GroupCopies):
         if async_op:
             return work
         work.wait()
+        if backend.stalled:
+            backend.resume()
         return None
 
     def reduce(

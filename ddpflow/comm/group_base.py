@@ -9,6 +9,7 @@ import numpy as np
 
 from ddpflow.comm.backend import Backend, GroupSpec
 from ddpflow.comm.layout import as_array, check_op, flat_input, flat_output, nothing
+from ddpflow.comm.progress import COLLECTIVES
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, Kind
 from ddpflow.comm.work import ChainedWork, Work, seconds
@@ -32,6 +33,7 @@ class GroupBase:
         self._index = {rank: i for i, rank in enumerate(spec.ranks)}
         self._lock = threading.Lock()
         self._seq = 0
+        self._words = spec.progress.words
         self._closed = ""
         self._n_monitored = 0
 
@@ -117,6 +119,7 @@ class GroupBase:
             raise self._refusal(kind.label)
         limit = seconds(timeout, self.timeout_s)
         self._seq += 1
+        self._words[COLLECTIVES] = self._seq
         return Call(kind, self._seq, tag, limit, root)
 
     def _message_call(self, kind: Kind, text: str, tag: int, timeout: Timeout) -> Call:
@@ -132,6 +135,8 @@ class GroupBase:
         if async_op:
             return work
         work.wait()
+        if self._backend.stalled:
+            self._backend.resume()
         return None
 
     def _array(self, x: Any, what: str) -> Any:

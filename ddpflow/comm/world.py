@@ -10,6 +10,7 @@ from ddpflow.comm.backend import Backend, GroupSpec
 from ddpflow.comm.env import CommSettings, ProcessContext
 from ddpflow.comm.failure import FailureWatch
 from ddpflow.comm.group import ProcessGroup
+from ddpflow.comm.progress import Progress
 from ddpflow.comm.registry import load_backend, parse_backend
 from ddpflow.comm.store import HashStore, PrefixStore, Store
 from ddpflow.errors import CommError, ValueRangeError
@@ -68,6 +69,7 @@ class World:
     watch: FailureWatch
     backends: dict[str, str]
     timeout_s: float
+    progress: Progress
     group: ProcessGroup | None = None
     groups: list[ProcessGroup] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)  # how often each list of ranks was made a group
@@ -131,6 +133,7 @@ def make_group(world: World, name: str, ranks: tuple[int, ...], backend: str, ti
         watch=world.watch,
         timeout_s=timeout_s,
         stall_warning_s=world.settings.stall_warning_s,
+        progress=world.progress if len(ranks) == world.context.world_size else Progress(None, world.rank),
     )
     return ProcessGroup(spec, chosen.create(spec))
 
