@@ -5,6 +5,7 @@ import pytest
 
 import ddpflow
 from ddpflow import nn
+from tests.nn.differences import check_parameters
 
 X = np.random.default_rng(0).standard_normal((4, 6, 5)) * 2 + 1
 
@@ -81,6 +82,8 @@ def test_gradients(module):
     x = ddpflow.tensor(X[:2], requires_grad=True)
     assert ddpflow.autograd.gradcheck(module, x)
     assert ddpflow.autograd.gradgradcheck(module, x, fast_mode=True)
+    if list(module.parameters()):
+        check_parameters(module, lambda: module(x.detach()))
 
 
 def test_bad_inputs():
