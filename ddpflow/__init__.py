@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddpflow import compat as _compat
 from ddpflow import draws as _draws
 from ddpflow import factories as _factories
+from ddpflow import random as random
 from ddpflow import typed as _typed
 from ddpflow.autograd import namespace as _namespace  # noqa: F401  (rules run on tensors through it)
 from ddpflow.autograd import ops as _ops
@@ -84,7 +85,7 @@ from ddpflow.dtype import (
 from ddpflow.dtype import bool_ as bool
 from ddpflow.factories import *
 from ddpflow.memory import keep_freed_memory as _keep_freed_memory
-from ddpflow.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from ddpflow.random import Generator, initial_seed, manual_seed, seed
 from ddpflow.typed import *
 
 if TYPE_CHECKING:
@@ -138,7 +139,6 @@ __all__ = [
     "complex64",
     "constant_pad_nd",
     "contiguous_format",
-    "default_generator",
     "det",
     "device",
     "double",
@@ -152,7 +152,6 @@ __all__ = [
     "float64",
     "gather",
     "get_default_dtype",
-    "get_rng_state",
     "half",
     "hardshrink",
     "iinfo",
@@ -186,7 +185,6 @@ __all__ = [
     "selu",
     "set_default_dtype",
     "set_grad_enabled",
-    "set_rng_state",
     "short",
     "sigmoid",
     "slogdet",
@@ -236,7 +234,6 @@ _ROOMS = {
     "linalg": "ddpflow.linalg",
     "nn": "ddpflow.nn",
     "optim": "ddpflow.optim",
-    "random": "ddpflow.random",
     "testing": "ddpflow.testing",
     "utils": "ddpflow.utils",
 }
@@ -251,6 +248,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(_ROOMS[name])
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
+    if name == "default_generator":
+        return random.default_generator()  # this thread's
     raise AttributeError(f"module 'ddpflow' has no attribute {name!r}")
 
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.base import TensorBase
+from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.inference import default_of, module_of, placed, shape_of
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.device import array_module
 from ddpflow.dtype import as_numpy
 from ddpflow.errors import DeviceError, DtypeError, ValueRangeError
-from ddpflow.random import Generator, draw_normal, draw_uniform, stream
+from ddpflow.random import Generator, default_generator, draw_normal, draw_uniform, stream
 
-__all__ = ["normal", "rand", "randint", "randn", "randperm"]
+__all__ = ["get_rng_state", "normal", "rand", "randint", "randn", "randperm", "set_rng_state"]
 
 
 def rand(
@@ -108,3 +108,13 @@ def normal(
     chosen = default_of(dtype) if like is None or dtype is not None else like.dtype
     drawn = draw_normal(xp, shape, chosen, generator) * spread + centre
     return placed(drawn.astype(chosen, copy=False), device, requires_grad)
+
+
+def get_rng_state() -> Tensor:
+    """The state of this thread's CPU stream, as bytes."""
+    return wrap(default_generator().get_state())
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Go on from a state that `get_rng_state` gave."""
+    default_generator().set_state(new_state)

@@ -20,11 +20,9 @@ __all__ = [
     "default_generator",
     "draw_normal",
     "draw_uniform",
-    "get_rng_state",
     "initial_seed",
     "manual_seed",
     "seed",
-    "set_rng_state",
     "stream",
 ]
 
@@ -188,16 +186,6 @@ def seed() -> int:
 def initial_seed() -> int:
     """The seed of this thread's CPU stream."""
     return default_generator().initial_seed()
-
-
-def get_rng_state() -> Any:
-    """The state of this thread's CPU stream, as bytes in a NumPy array."""
-    return default_generator().get_state()
-
-
-def set_rng_state(new_state: Any) -> None:
-    """Go on from a state that `get_rng_state` gave."""
-    default_generator().set_state(new_state)
 
 
 _UNIFORM = ("float32", "float64")
