@@ -67,7 +67,7 @@ def attention_backward(
             ds *= keep[h]
             ds *= keep_scale
             gv[h] *= keep_scale
-        ds -= np.einsum("ij,ij->i", ds, s)[:, None]
+        ds -= np.vecdot(ds, s)[:, None]
         ds *= s
         if gm is not None:
             gm[h] = ds

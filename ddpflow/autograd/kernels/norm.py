@@ -1,15 +1,10 @@
-"""Normalisation over rows and over channels: blocked for NumPy, plain formulas for everything else."""
+"""Layer normalisation: blocked for NumPy, plain formulas for everything else."""
 
 from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "batch_norm",
-    "batch_norm_backward",
-    "layer_norm",
-    "layer_norm_backward",
-]
+__all__ = ["layer_norm", "layer_norm_backward"]
 
 BLOCK = 32768  # elements of a block: with its temporaries it stays in the second-level cache
 
@@ -45,7 +40,7 @@ def layer_norm(xp: Any, x: Any, weight: Any, bias: Any, axes: int, eps: float) -
         s, y, m, r = source[i : i + step], target[i : i + step], mean[i : i + step], rstd[i : i + step]
         np.mean(s, 1, keepdims=True, out=m)
         np.subtract(s, m, out=y)
-        np.einsum("ij,ij->i", y, y, out=r[:, 0])
+        np.vecdot(y, y, out=r[:, 0])
         r *= 1 / width
         r += eps
         np.sqrt(r, out=r)
@@ -83,7 +78,7 @@ def layer_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, rstd: A
         gw += np.einsum("ij,ij->j", gi, normal)
         gb += gi.sum(0)
         scaled = gi if w is None else np.multiply(gi, w, out=o)
-        inner = np.einsum("ij,ij->i", scaled, normal)[:, None]
+        inner = np.vecdot(scaled, normal)[:, None]
         inner *= 1 / width
         centre = scaled.mean(1, keepdims=True)
         np.subtract(scaled, centre, out=o)
@@ -92,31 +87,3 @@ def layer_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, rstd: A
         o *= r
     shape = x.shape[x.ndim - axes :]
     return out, gw.reshape(shape), gb.reshape(shape)
-
-
-def batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
-    """Normalise each channel of ``(N, C, ...)`` over everything else; returns output, means and (biased) variances."""
-    axes = (0, *range(2, x.ndim))
-    column = (1, -1, *[1] * (x.ndim - 2))
-    wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
-    mean = wide.mean(axes, keepdims=True)
-    y = wide - mean
-    var = (y * y).mean(axes, keepdims=True)
-    scale = 1 / xp.sqrt(var + eps)
-    y = y * (scale if weight is None else scale * weight.reshape(column))
-    if bias is not None:
-        y = y + bias.reshape(column)
-    return (y if y.dtype == x.dtype else y.astype(x.dtype)), mean.reshape(-1), var.reshape(-1)
-
-
-def batch_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any, Any]:
-    """The gradients of input, weight and bias."""
-    axes = (0, *range(2, x.ndim))
-    column = (1, -1, *[1] * (x.ndim - 2))
-    rstd = 1 / xp.sqrt(var + eps).reshape(column)
-    normal = (x - mean.reshape(column)) * rstd
-    gb = g.sum(axes, keepdims=True)
-    gw = (g * normal).sum(axes, keepdims=True)
-    count = x.size // x.shape[1]
-    gx = (g - (gb + normal * gw) / count) * (rstd if weight is None else rstd * weight.reshape(column))
-    return gx, gw.reshape(-1), gb.reshape(-1)

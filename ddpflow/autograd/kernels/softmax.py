@@ -74,7 +74,7 @@ def softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
     step = _step(width)
     for i in range(0, len(ys), step):
         gi, yi, o = gs[i : i + step], ys[i : i + step], target[i : i + step]
-        dots = np.einsum("ij,ij->i", gi, yi)
+        dots = np.vecdot(gi, yi)
         np.subtract(gi, dots[:, None], out=o)
         o *= yi
     return out

@@ -5,6 +5,8 @@ import math
 import numpy as np
 
 from ddpflow.autograd.kernels import norm as kernels
+from ddpflow.autograd.kernels.batch_norm import batch_norm as batch_norm_of
+from ddpflow.autograd.kernels.batch_norm import batch_norm_backward
 from ddpflow.autograd.op import Floats, op
 from ddpflow.device import mark_modified, unwrap
 from ddpflow.errors import ShapeError, ValueRangeError
@@ -91,7 +93,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 
 def _batch_norm_composite(xp, input, weight, bias, eps):
-    return kernels.batch_norm(xp, input, weight, bias, eps)
+    return batch_norm_of(xp, input, weight, bias, eps)
 
 
 @op(
@@ -101,13 +103,13 @@ def _batch_norm_composite(xp, input, weight, bias, eps):
 )
 def batch_norm_training(xp, input, weight, bias, eps):
     """Batch normalisation by the batch's own statistics: the output, and each channel's mean and biased variance."""
-    y, mean, var = kernels.batch_norm(xp, input, weight, bias, eps)
+    y, mean, var = batch_norm_of(xp, input, weight, bias, eps)
 
     def vjp(g, gmean, gvar):
         if g is None:
             gx, gw, gb = xp.zeros(input.shape, input.dtype), None, None
         else:
-            gx, gw, gb = kernels.batch_norm_backward(xp, g, input, weight, mean, var, eps)
+            gx, gw, gb = batch_norm_backward(xp, g, input, weight, mean, var, eps)
         column, count = (1, -1, *[1] * (input.ndim - 2)), input.size // input.shape[1]
         if gmean is not None:
             gx = gx + (gmean / count).reshape(column)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ddpflow.autograd.kernels import max_pool as max_kernels
 from ddpflow.autograd.kernels import pool as kernels
 from ddpflow.autograd.kernels.pool import Window
 from ddpflow.autograd.op import Ints, apply, op
@@ -52,8 +53,8 @@ def put_spatial(xp, input, index, size):
 @op(samples=[((2, 3, 4, 6), _TILES), ((1, 2, 6), _OVERLAP)], differentiable=False)
 def max_pool_indices(xp, input, window):
     """The flat spatial index of the largest value of each window."""
-    _, winner = kernels.max_pool(xp, input, window)
-    return kernels.max_pool_index(xp, winner, window)
+    _, winners = max_kernels.max_pool(xp, input, window)
+    return max_kernels.winner_index(xp, winners, window).reshape(*input.shape[:2], *window.out)
 
 
 def _max_composite(xp, input, window):
@@ -63,8 +64,8 @@ def _max_composite(xp, input, window):
 @op(samples=[((2, 3, 4, 6), _TILES), ((1, 2, 6), _OVERLAP)], tensors=1, composite=_max_composite)
 def max_pool(xp, input, window):
     """The largest value of each window."""
-    out, winner = kernels.max_pool(xp, input, window)
-    return out, lambda g: kernels.max_pool_backward(xp, g, winner, window)
+    out, winners = max_kernels.max_pool(xp, input, window)
+    return out, lambda g: max_kernels.max_pool_backward(xp, g, winners, window)
 
 
 @op(samples=[((2, 3, 4, 6), _TILES), ((1, 2, 6), _OVERLAP)], tensors=1)
