@@ -91,7 +91,7 @@ class ShmBackend(Backend):
                 spec.store.set("shm/hub", hub.address)
             _refuse_several_hosts(spec, deadline)
             if hub is not None:
-                file = SharedFile(create_file(layout.total_bytes))
+                file = _make_file(spec, layout)
                 handles = hub.serve(file.fileno(), check)
             else:
                 address = spec.store.get("shm/hub", max(0.001, deadline - time.monotonic())).decode()
@@ -122,7 +122,8 @@ class ShmBackend(Backend):
     def _wait_for_slot(self, call: Call) -> None:
         """Waits until all ranks are done with the collective that used the slot before."""
         vacancy = Vacancy(self._engine, call)
-        self._engine.messages.append(vacancy)
+        with self._engine.lock:
+            self._engine.messages.append(vacancy)
         vacancy.wait()
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
@@ -226,6 +227,13 @@ class ShmBackend(Backend):
                 break
             time.sleep(0.001)
         engine.leave()
+
+
+def _make_file(spec: GroupSpec, layout: ControlLayout) -> SharedFile:
+    try:
+        return SharedFile(create_file(layout.total_bytes))
+    except OSError as error:  # a limit on the size of files, for instance; the file is large but sparse
+        raise CommError(f"rank {spec.rank}: cannot make the shared file of group {spec.name}: {error}") from error
 
 
 class _Check:

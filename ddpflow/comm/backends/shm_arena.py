@@ -37,7 +37,7 @@ class Arena:
         self._free: list[tuple[int, int]] = [(0, size)]
         self._returned: deque[tuple[int, int]] = deque()  # a finalizer may run anywhere: it only appends
         self._pieces: dict[int, tuple[int, int, int]] = {}  # id of the root array -> address, offset, bytes
-        self.recycle = True  # false once the group has failed: a peer may still be writing
+        self.recycle = True  # false once the group has failed (a peer may still be writing), and in a forked child
 
     def empty(self, n: int, dtype: np.dtype[Any]) -> np.ndarray:
         """Returns a new array of `n` elements in the arena.

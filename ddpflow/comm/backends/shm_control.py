@@ -227,6 +227,8 @@ class Control:
     def state(self, rank: int) -> int:
         """Returns the STATE of a rank."""
         state: int = self.words[self.layout.header(rank) + STATE]
+        if self.fence is not None:
+            self.fence()
         return state
 
     def set_state(self, state: int, at: int = 0) -> None:

@@ -5,8 +5,10 @@ the published failures all the while it waits. Once an operation has failed, the
 with that error, and the peers read the reason in this rank's area.
 """
 
+import os
 import threading
 import time
+import weakref
 from abc import abstractmethod
 from collections import deque
 from datetime import timedelta
@@ -96,6 +98,18 @@ class ShmWork(Work):
         return self.error
 
 
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for engine in list(_engines):
+        engine.disown()
+
+
+# A forked child (a data loader's worker) shares the parent's memory and its place in the group, and may use neither.
+os.register_at_fork(after_in_child=_disown_all)
+
+
 class Engine:
     """The operations of one group on one rank.
 
@@ -120,6 +134,8 @@ class Engine:
         self.flight: deque[ShmWork] = deque()
         self.messages: list[ShmWork] = []
         self.lock = threading.RLock()
+        self.pid = os.getpid()
+        _engines.add(self)
         self.launched = 0
         self.next_chunk = 0
         self.others = [r for r in range(self.size) if r != self.index]
@@ -128,7 +144,7 @@ class Engine:
         self.other_slots = [self.slots[r] for r in self.others]
         self.own_slots = self.slots[self.index]
         self._own_completed = self.headers[self.index] + COMPLETED
-        self._completed = 0
+        self._completed = self._last_seq = 0
         self._slots_free_until = layout.ring
         self._next_look = 0.0
         self._buffers: dict[tuple[str, np.dtype[Any]], list[list[np.ndarray]]] = {}
@@ -168,9 +184,12 @@ class Engine:
         self._slots_free_until = self.ring + min(words[header + COMPLETED] for header in self.headers)
         return self.launched < self._slots_free_until
 
-    def count_completed(self) -> None:
-        """Tells the peers that this rank is done with one more collective, and with its slot."""
+    def count_completed(self, seq: int) -> None:
+        """Tells the peers that this rank is done with one more collective, number `seq` of the group, and its slot."""
         self._completed = completed = self._completed + 1
+        self._last_seq = seq
+        if self.fence is not None:
+            self.fence()
         self.words[self._own_completed] = completed
 
     def advance(self) -> None:
@@ -180,13 +199,13 @@ class Engine:
             while flight:
                 state = flight[0].step()
                 if state == ENDED:
-                    flight.popleft()
-                    self.count_completed()
+                    self.count_completed(flight.popleft().call.seq)
                     continue
                 if state == TRAILING:
                     for work in islice(flight, 1, None):
                         if work.step() == BLOCKED:
                             break
+                        work.state = TRAILING  # it may be done, but ends only after those before it
                 break
             if self.messages:
                 self.messages = [work for work in self.messages if work.step() != ENDED]
@@ -201,8 +220,9 @@ class Engine:
         """Moves everything on without waiting, and now and then looks whether it still can end."""
         with self.lock:
             self.advance()
-            for work in [*islice(self.flight, 1), *self.messages]:
-                self._look_around(work, time.monotonic())
+            if (self.flight or self.messages) and time.monotonic() >= self._next_look:
+                for work in [*islice(self.flight, 1), *self.messages]:
+                    self._look_around(work)
 
     def finish(self, work: ShmWork, timeout_s: float) -> None:
         """Waits until `work` has ended, well or not.
@@ -216,13 +236,16 @@ class Engine:
         while True:
             with self.lock:
                 self.advance()
+                if self.backend.failure is not None and work.error is None:  # another thread has called `abort`
+                    work.error, work.state = self.backend.failure, ENDED
                 if work.state == ENDED:
                     return
                 blocked = self.flight[0] if work.ordered and self.flight else work
                 index, value = blocked.block()
                 moved = self.words[index] >= value if patient else self.waiter.spin(index, value)
                 now = time.monotonic()
-                self._look_around(blocked, now)
+                if now >= self._next_look:
+                    self._look_around(blocked)
                 if now - started >= timeout_s and work.state != ENDED:
                     self._give_up(blocked, timeout_s)
                 if work.state == ENDED:
@@ -242,17 +265,27 @@ class Engine:
         """Ends everything in flight with `error`, and publishes `failure` for the peers."""
         self.backend.fail(error)
         self.arena.recycle = False
-        self.control.publish_failure(failure, self._completed)
+        if self.pid != os.getpid():  # a forked child must not speak for its parent
+            return
+        self.control.publish_failure(failure, self._last_seq)
         for work in [*self.flight, *self.messages]:
             work.withdraw()
             work.error, work.state = error, ENDED
         self.flight.clear()
         self.messages.clear()
 
+    def disown(self) -> None:
+        """Takes the group away from a forked child; the parent goes on with it."""
+        self.arena.recycle = False
+        self.lock = threading.RLock()  # the parent's may be held by a thread that the child does not have
+        self.flight.clear()
+        self.messages.clear()
+        self.backend.fail(CommError(f"rank {self.spec.rank}: a forked child cannot use its parent's process group"))
+
     def leave(self) -> None:
         """Tells the peers that this rank has left in good order; nothing where it has failed."""
         if self.backend.failure is None:
-            self.control.set_state(LEFT, self._completed)
+            self.control.set_state(LEFT, self._last_seq)
 
     def fail_own(self, error: BaseException) -> None:
         """Fails because of an error of this rank's own, a full memory for instance."""
@@ -263,11 +296,9 @@ class Engine:
             own.__cause__ = error
         self.fail(own, Failure("exception", f"rank {self.spec.rank} raised {what}", (self.spec.rank,)))
 
-    def _look_around(self, work: ShmWork, now: float) -> None:
-        """Fails everything if `work` can never end; looks a hundred times a second at most."""
-        if now < self._next_look:
-            return
-        self._next_look = now + _EXAMINE_EVERY_S
+    def _look_around(self, work: ShmWork) -> None:
+        """Fails everything if `work` can never end; to be called a hundred times a second at most."""
+        self._next_look = time.monotonic() + _EXAMINE_EVERY_S
         try:
             work.check_calls()
         except MismatchError:

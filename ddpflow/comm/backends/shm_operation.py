@@ -167,7 +167,9 @@ class Operation(ShmWork):
             self.state = self._pass_pieces()
         elif stage == _TRAILING:
             self.state = self._trail()
-        elif stage == _LAUNCHED and self.engine.flight[0] is self:  # all earlier ones have ended
+        elif stage == _ENDED:
+            self.state = ENDED
+        elif self.engine.flight[0] is self:  # all earlier ones have ended
             self._make_ready(self.engine.own_slots + self._at)
             self.state = self._begin()
         return self.state
@@ -181,11 +183,11 @@ class Operation(ShmWork):
             if words[slot + READY] < value:
                 self._word, self._value = slot + READY, value
                 return BLOCKED
+            if engine.fence is not None:
+                engine.fence()
             if words[slot + SIGNATURE] != self._signature or words[slot + COUNT] != self._count:
                 rank = engine.slots.index(slots)
                 raise engine.calls_differ(self.call, self._own_signature(), rank, self._signature_of(rank))
-        if engine.fence is not None:
-            engine.fence()
         move = self._move
         if move is None:
             self._stage = _ENDED

@@ -72,13 +72,13 @@ class SmallReducer:
                     break
             else:
                 break
+            if engine.fence is not None:
+                engine.fence()
             if words[slot + SIGNATURE] != signature or words[slot + COUNT] != n:
                 break
         else:
-            if engine.fence is not None:
-                engine.fence()
             reduce_in_rank_order([buffer[:n] for buffer in buffers], array, op)
-            engine.count_completed()
+            engine.count_completed(call.seq)
             return CompletedWork(array)
         work = Operation(engine, call, AllReduce(array, op, engine.size, engine.index), signature, n)
         work.take_over(number)

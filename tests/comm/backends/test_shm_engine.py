@@ -1,5 +1,6 @@
 """Progress, waiting and failure: whoever dies, stops, leaves or raises at whichever moment, the others are told."""
 
+import gc
 import os
 import threading
 import time
@@ -297,3 +298,54 @@ def test_closing():
     first.close(10)
     second.barrier(call(2, Kind.BARRIER))
     second.close(0.05)
+
+
+def forks(rank):
+    """Rank 0 forks a child that drops registered memory, tries to communicate, and exits."""
+    group = dist.current_group()
+    array = group.empty(1 << 18, np.float32)
+    array[:] = np.arange(1 << 18)
+    group.barrier()
+    if rank == 0:
+        child = os.fork()
+        if child == 0:
+            try:
+                group.barrier()
+            except CommError as error:
+                text = str(error)
+            del array, group
+            gc.collect()
+            os._exit(42 if "forked child" in text else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 42
+        assert np.array_equal(array, np.arange(1 << 18))
+    group.barrier()
+    group.all_reduce(array)
+    return float(array[1000])
+
+
+def test_a_forked_child_does_no_harm():
+    """A child made by fork cannot communicate, and dropping the group's memory there leaves the parent's as it is."""
+    assert run_ranks(forks, 2, "shm") == [2000.0, 2000.0]
+
+
+def test_abort_from_another_thread():
+    """Abort ends a wait of another thread of the same rank, at once and with its reason."""
+    first, _ = make_world(2)
+    work = first.barrier(call(1, Kind.BARRIER))
+    waiting = threading.Thread(target=lambda: ended.append(at_once(work.wait)[0]))
+    ended: list[object] = []
+    waiting.start()
+    first.abort("the user has had enough")
+    waiting.join(10)
+    assert "the user has had enough" in str(ended[0])
+
+
+def test_polling_looks_at_every_message():
+    """While several receives are polled, the death of any sender is found, not only that of the first."""
+    world = make_world(3)
+    works = [world[0].recv(np.empty(1), peer, 0, call(0, Kind.RECV)) for peer in (1, 2)]
+    world[2].close(1)
+    while not works[1].is_completed():
+        time.sleep(0.001)
+    assert "rank 2 has finished" in str(works[1].exception())

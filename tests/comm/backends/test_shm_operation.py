@@ -77,8 +77,8 @@ def test_many_in_flight(registered):
         for seq, array in enumerate(arrays, start=1):
             array[:] = values(array.size, rank, seq)
             works.append(backend.all_reduce(array, ReduceOp.SUM, call(seq)))
-        ended = [work.is_completed() for work in works]
-        assert ended == sorted(ended, reverse=True)
+        ended = [work.is_completed() for work in reversed(works)]
+        assert ended == sorted(ended)
         works[-1].wait()
         assert all(work.is_completed() for work in works)
         return arrays
