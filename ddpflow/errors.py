@@ -9,6 +9,7 @@ __all__ = [
     "DdpflowError",
     "DeviceError",
     "DtypeError",
+    "EarlyTermination",
     "IndexRangeError",
     "LaunchError",
     "MismatchError",
@@ -110,6 +111,10 @@ class MismatchError(CommError):
 
 class ModelError(DdpflowError, ValueError, RuntimeError):
     """A model that cannot be trained in parallel as it is."""
+
+
+class EarlyTermination(CommError):
+    """A rank ran out of work while others had some left, and that was to be an error (``Join``)."""
 
 
 class BackendUnavailable(CommError):

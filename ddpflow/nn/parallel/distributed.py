@@ -10,6 +10,7 @@ from ddpflow.comm.world import current_group
 from ddpflow.errors import DtypeError, MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
+from ddpflow.nn.parallel.join import Join
 from ddpflow.nn.parallel.outputs import tie
 from ddpflow.nn.parallel.plan import default_cap, plan_buckets
 from ddpflow.nn.parallel.reducer import Reducer
@@ -299,6 +300,39 @@ class DistributedDataParallel(Module):
         """Average the gradients that were kept local, without another backward; every rank must call it."""
         if self._reducer is not None:
             self._reducer.flush()
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A context in which ranks may have different numbers of batches; see `Join`."""
+        return Join(
+            [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
+        )
+
+    def join_group(self) -> Any:
+        """The process group, for `Join`."""
+        return self._group
+
+    def enter_join(self, group: Any) -> None:
+        """Communicate through a `Join`'s group."""
+        self._use_group(group)
+
+    def leave_join(self, last: int | None) -> None:
+        """Go back to the group itself, with the model of the rank that worked longest."""
+        group = self._group._group
+        self._use_group(group)
+        if last is not None:
+            broadcast_tensors(group, [*self.module.parameters(), *self.module.buffers()], "the joined model", last)
+
+    def _use_group(self, group: Any) -> None:
+        state, hook = self._hook
+        self._hook = (group if state is self._group else state, hook)
+        self._group = group
+        if self._reducer is not None:
+            self._reducer.group, self._reducer.hook = group, self._launcher()
 
     # --- the module behind it -----------------------------------------------------------------------------------------
 

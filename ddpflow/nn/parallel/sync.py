@@ -61,10 +61,10 @@ def compare_models(group: Any, lines: Sequence[str], problem: str | None = None)
     )
 
 
-def broadcast_tensors(group: Any, tensors: Sequence[Any], what: str) -> None:
-    """Copy the values of the group's first rank into the tensors of the others, in place and coalesced."""
+def broadcast_tensors(group: Any, tensors: Sequence[Any], what: str, src: int | None = None) -> None:
+    """Copy the values of one rank, the group's first when None, into the others' tensors, in place and coalesced."""
     for chunk in _chunks(tensors):
-        values = _received(group, chunk, what)
+        values = _received(group, chunk, what, group.ranks[0] if src is None else src)
         if values is not None:
             for tensor, value in zip(chunk, values, strict=True):
                 tensor.array[...] = value
@@ -74,18 +74,18 @@ def broadcast_tensors(group: Any, tensors: Sequence[Any], what: str) -> None:
 def broadcast_buffers(group: Any, buffers: Sequence[Any]) -> None:
     """As `broadcast_tensors`, but the tensors get new arrays: a graph that still holds the old values stays valid."""
     for chunk in _chunks(buffers):
-        values = _received(group, chunk, "buffers")
+        values = _received(group, chunk, "buffers", group.ranks[0])
         if values is not None:
             for buffer, value in zip(chunk, values, strict=True):
                 buffer.array = value
 
 
-def _received(group: Any, chunk: Sequence[Any], what: str) -> list[Any] | None:
-    """The first rank's values, one array for each tensor; None on the first rank itself."""
+def _received(group: Any, chunk: Sequence[Any], what: str, src: int) -> list[Any] | None:
+    """The source's values, one array for each tensor; None on the source itself."""
     xp = array_module(chunk[0].array)
     flat = xp.concatenate([t.array.reshape(-1) for t in chunk])
-    group.broadcast(flat, group.ranks[0], tag=what)
-    if group.rank() == 0:
+    group.broadcast(flat, src, tag=what)
+    if group.ranks[group.rank()] == src:
         return None
     values, start = [], 0
     for t in chunk:
