@@ -40,6 +40,7 @@ from ddpflow.nn.modules.batchnorm import (
 from ddpflow.nn.modules.class_loss import (
     CrossEntropyLoss,
     CTCLoss,
+    LinearCrossEntropyLoss,
     MultiLabelMarginLoss,
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
@@ -60,6 +61,9 @@ from ddpflow.nn.modules.conv_transpose import (
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
+)
+from ddpflow.nn.modules.data_parallel import (
+    DataParallel,
 )
 from ddpflow.nn.modules.distance import (
     CosineSimilarity,
@@ -235,6 +239,7 @@ __all__ = [
     "CosineSimilarity",
     "CrossEntropyLoss",
     "CrossMapLRN2d",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -271,6 +276,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "LinearCrossEntropyLoss",
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",

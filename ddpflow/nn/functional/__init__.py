@@ -112,6 +112,8 @@ from ddpflow.nn.functional.activation import (
     threshold_,
 )
 from ddpflow.nn.functional.attention import multi_head_attention_forward
+from ddpflow.nn.functional.loss import ctc_loss, linear_cross_entropy
+from ddpflow.nn.functional.sparse import embedding_bag
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -140,6 +142,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -147,6 +150,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",
@@ -169,6 +173,7 @@ __all__ = [
     "leaky_relu",
     "leaky_relu_",
     "linear",
+    "linear_cross_entropy",
     "local_response_norm",
     "log_softmax",
     "logsigmoid",

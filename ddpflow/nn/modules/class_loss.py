@@ -1,15 +1,18 @@
 """Losses of scores against class labels, and of sequences against label sequences."""
 
+import math
 from typing import Any
 
 from ddpflow.autograd.tensor import Tensor
-from ddpflow.errors import ValueRangeError
+from ddpflow.errors import ShapeError, ValueRangeError
 from ddpflow.nn import functional as F
+from ddpflow.nn.modules.linear import Linear
 from ddpflow.nn.modules.loss import Loss, WeightedLoss
 
 __all__ = [
     "CTCLoss",
     "CrossEntropyLoss",
+    "LinearCrossEntropyLoss",
     "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
@@ -174,4 +177,74 @@ class CTCLoss(Loss):
     def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Any:
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )
+
+
+class LinearCrossEntropyLoss(WeightedLoss):
+    """A linear layer and the cross entropy of its scores in one.
+
+    Args:
+        in_features: The length of the input's last dimension.
+        num_classes: The number of classes.
+        out_features: Further dimensions of the scores, for losses over several places.
+        bias: Add a learned constant to the scores.
+        device: Where the layer's parameters live.
+        dtype: Their type.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: A weight for each class.
+        ignore_index: A label that does not count.
+        label_smoothing: The share of each target that is spread over all classes.
+        options: PyTorch's choice of an implementation; it means nothing here.
+
+    Raises:
+        ShapeError: When the weight does not fit the classes, or the smoothing is no share.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: Any = None,
+    ) -> None:
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise ShapeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise ShapeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+        super().__init__(weight, reduction=reduction)
+        self.num_classes = num_classes
+        self.out_features = out_features
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        scores = math.prod(out_features, start=num_classes)
+        self.linear = Linear(in_features, scores, bias=bias, device=device, dtype=dtype)
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        shape = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return F.linear_cross_entropy(
+            input,
+            self.linear.weight.reshape(*shape, self.linear.in_features),
+            target,
+            linear_bias=None if bias is None else bias.reshape(shape),
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, "
+            f"bias={self.linear.bias is not None}, reduction={self.reduction}, ignore_index={self.ignore_index}, "
+            f"label_smoothing={self.label_smoothing}, options={self.options}"
         )

@@ -165,3 +165,19 @@ def test_gradients(module):
     """Gradients agree with finite differences."""
     x = ddpflow.tensor(X, requires_grad=True)
     assert ddpflow.autograd.gradcheck(lambda x: module(x, ddpflow.tensor(LABELS)), x)
+
+
+def test_linear_cross_entropy():
+    """The module holds the linear layer, and its loss is that of the layer's scores."""
+    loss = nn.LinearCrossEntropyLoss(5, 3, bias=True, label_smoothing=0.1).double()
+    x, labels = ddpflow.randn(4, 5, dtype=ddpflow.float64), ddpflow.tensor([0, 2, 1, 2])
+    expected = nn.CrossEntropyLoss(label_smoothing=0.1)(loss.linear(x), labels)
+    assert loss(x, labels).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert list(loss.state_dict()) == ["linear.weight", "linear.bias"]
+    several = nn.LinearCrossEntropyLoss(5, 3, out_features=(2,))
+    assert several.linear.weight.shape == (6, 5)
+    assert several(x.float(), ddpflow.tensor([[0, 1]] * 4)).shape == ()
+    with pytest.raises(RuntimeError, match=r"expected weight shape to be \(3,\), got \(2,\)"):
+        nn.LinearCrossEntropyLoss(5, 3, weight=ddpflow.ones(2))
+    with pytest.raises(RuntimeError, match="label_smoothing"):
+        nn.LinearCrossEntropyLoss(5, 3, label_smoothing=1.5)
