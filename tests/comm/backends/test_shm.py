@@ -19,6 +19,7 @@ from ddpflow.comm.signature import Kind
 from ddpflow.comm.store import HashStore
 from ddpflow.errors import BackendUnavailable, CollectiveTimeout, CommError, PeerError
 from ddpflow.testing import run_ranks
+from tests.comm.backends.shm_programs import run_program
 from tests.comm.backends.shm_world import at_once, call, make_spec, make_world
 from tests.comm.conformance import Conformance
 
@@ -27,6 +28,14 @@ class TestShm(Conformance):
     """Ranks that are processes of one host."""
 
     backend: ClassVar[str] = "shm"
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_random_programs(n, small):
+    """Random operations in flight, registered or not, waited for in any order, all give what they should."""
+    results = run_ranks(run_program, n, "shm", args=(10 * n + small, 200, small), init=False, timeout_s=60)
+    assert results == ["done"] * n
 
 
 def test_ranks_of_several_hosts_are_refused(monkeypatch):
