@@ -8,7 +8,6 @@ from ddpflow.errors import ConfigError, LaunchError
 from ddpflow.launch.helptext import HELP
 from ddpflow.launch.nodes import place_host, read_token
 from ddpflow.launch.options import Options, parse
-from ddpflow.launch.other_host import resolve
 from ddpflow.launch.status import show_stacks, show_status
 from ddpflow.launch.supervisor import Supervisor
 from ddpflow.launch.target import check_target
@@ -43,10 +42,5 @@ def _run(options: Options) -> int:
         return show_stacks(options.target, os.environ)
     check_target(options.kind, options.target)
     options = place_host(options, os.environ)
-    token, first_host = None, None
-    if options.nnodes > 1:
-        token = read_token(options, os.environ)
-        assert options.master_addr is not None
-        if options.node_rank != 0:
-            first_host = resolve(options.master_addr, options.master_port)
-    return Supervisor(options, os.environ, token, first_host).run()
+    token = read_token(options, os.environ) if options.nnodes > 1 else None
+    return Supervisor(options, os.environ, token).run()

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from ddpflow.comm.failure import FailureRecord
 from ddpflow.errors import LaunchError
 from ddpflow.launch.channel import Channel, Message
+from ddpflow.launch.lookup import Lookup
 from ddpflow.launch.loop import Loop
 from ddpflow.launch.meeting import Attempts, Finish, Hooks, Start, listen, lost_record
 from ddpflow.launch.options import Options
@@ -15,6 +16,7 @@ __all__ = ["FirstHost"]
 
 _FIRST_WORD_S, _NEXT_WORD_S = 3.0, 30.0
 _PARTING_S = 2.0
+_OWN_NAME_S, _LOOKUP_S = 30.0, 0.5
 
 
 class FirstHost:
@@ -45,9 +47,9 @@ class FirstHost:
     def meet(self) -> Start:
         """Waits for the other hosts, checks that they want the same job, and starts it."""
         options = self._options
-        listener = listen(options.master_addr or "", options.master_port)
-        listener.setblocking(False)
         deadline = time.monotonic() + options.timeout_s
+        listener = self._listen_by_name()
+        listener.setblocking(False)
         self._loop.add_reader(listener.fileno(), lambda: self._accept(listener))
         word = self._loop.call_later(_FIRST_WORD_S, lambda: self._tell_who_is_missing(deadline))
         late = self._loop.call_later(options.timeout_s, self._give_up)
@@ -108,6 +110,18 @@ class FirstHost:
         self._loop.run_until(lambda: bool(late) or not any(channel.is_open for channel in channels))
         timer.cancel()
         self.close()
+
+    def _listen_by_name(self) -> socket.socket:
+        """Listens on the master address; a cluster may learn this host's name a little later than it starts."""
+        options = self._options
+        deadline = time.monotonic() + min(options.timeout_s, _OWN_NAME_S)
+        while True:
+            lookup = Lookup(options.master_addr or "", options.master_port)
+            while not lookup.is_done:
+                self._loop.run_once(0.02)
+            if lookup.address is not None or time.monotonic() > deadline:
+                return listen(options.master_addr or "", options.master_port)
+            self._loop.run_once(_LOOKUP_S)
 
     def _start(self, listener: socket.socket) -> Start:
         # The rank that inherits it shares this setting.

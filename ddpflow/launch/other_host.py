@@ -9,29 +9,16 @@ from dataclasses import asdict
 from ddpflow.comm.failure import FailureRecord
 from ddpflow.errors import LaunchError
 from ddpflow.launch.channel import Channel, Message
+from ddpflow.launch.lookup import Lookup
 from ddpflow.launch.loop import Loop
 from ddpflow.launch.meeting import Finish, Hooks, Start, lost_record
 from ddpflow.launch.options import Options
 
-__all__ = ["OtherHost", "resolve"]
+__all__ = ["OtherHost"]
 
 _FIRST_WORD_S, _NEXT_WORD_S = 3.0, 30.0
 _RETRY_S = 0.2
 _CONNECT_S = 5.0
-Address = tuple[int, tuple[object, ...]]
-
-
-def resolve(host: str, port: int) -> Address:
-    """Returns the family and the address of a host. Asking the name service can take long, and nothing interrupts it.
-
-    Raises:
-        LaunchError: Nobody knows it.
-    """
-    try:
-        info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except socket.gaierror as error:
-        raise LaunchError(f"--master-addr {host!r} is no host that this one knows: {error.strerror}") from None
-    return info[0], info[4]
 
 
 class OtherHost:
@@ -41,13 +28,12 @@ class OtherHost:
         loop: Event loop.
         options: The command line.
         token: The hosts' shared secret.
-        address: Resolved address of node 0.
         hooks: What to call.
     """
 
-    def __init__(self, loop: Loop, options: Options, token: bytes, address: Address, hooks: Hooks) -> None:
+    def __init__(self, loop: Loop, options: Options, token: bytes, hooks: Hooks) -> None:
         self._loop, self._options, self._token, self._hooks = loop, options, token, hooks
-        self._family, self._address = address
+        self._lookup: Lookup | None = None
         self._where = f"{options.master_addr}:{options.master_port}"
         self._connecting: socket.socket | None = None
         self._channel: Channel | None = None
@@ -71,7 +57,7 @@ class OtherHost:
                 break
             if self._channel is None and self._connecting is None and now >= retry_at:
                 retry_at = now + _RETRY_S
-                self._connect()
+                self._approach()
             if now >= word_at and self._channel is None:
                 word_at = now + _NEXT_WORD_S
                 left = timeout_s - now + start
@@ -110,11 +96,21 @@ class OtherHost:
         if self._channel is not None:
             self._channel.send(message)
 
-    def _connect(self) -> None:
+    def _approach(self) -> None:
+        """Takes the next step towards node 0: asks for its address, asks again, or connects."""
+        if self._lookup is None:
+            self._lookup = Lookup(self._options.master_addr or "", self._options.master_port)
+        elif self._lookup.address is not None:
+            self._connect(*self._lookup.address)
+        elif self._lookup.problem is not None:
+            # A cluster may learn the name of a host only when that has started.
+            self._why_not, self._lookup = self._lookup.problem, None
+
+    def _connect(self, family: socket.AddressFamily, address: tuple[object, ...]) -> None:
         """Begins to connect; nothing here waits."""
-        connection = self._connecting = socket.socket(self._family, socket.SOCK_STREAM)
+        connection = self._connecting = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)
-        code = connection.connect_ex(self._address)
+        code = connection.connect_ex(address)
         if code not in (0, errno.EINPROGRESS):
             self._why_not = os.strerror(code)
             self._abandon()

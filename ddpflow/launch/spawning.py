@@ -91,15 +91,10 @@ def importing_main() -> Iterator[None]:
 def _pack(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """Pickles the call, with what a rank must know to unpickle it: the path, and where ``__main__`` comes from."""
     main = sys.modules["__main__"]
-    where: dict[str, Any] = {"path": sys.path, "module": None, "file": None}
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        where["module"] = spec.name
-    elif os.path.isfile(getattr(main, "__file__", None) or ""):
-        where["file"] = os.path.abspath(main.__file__ or "")
-    interactive = where["module"] is None and where["file"] is None
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None) or ""
+    can_be_imported = spec is not None or os.path.isfile(path)
     try:
-        if interactive and getattr(fn, "__module__", None) == "__main__":
+        if not can_be_imported and getattr(fn, "__module__", None) == "__main__":
             raise pickle.PicklingError("it is defined in a notebook or at a prompt")
         call = pickle.dumps((fn, args))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -110,6 +105,10 @@ def _pack(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
                 "define it at the top of a module, or install cloudpickle"
             ) from None
         call = cloudpickle.dumps((fn, args))
+    where: dict[str, Any] = {"path": sys.path, "module": None, "file": None}
+    # Only a call that names something in the script makes ranks import the script.
+    if b"__main__" in call and can_be_imported:
+        where |= {"module": spec.name} if spec is not None else {"file": os.path.abspath(path)}
     return pickle.dumps((where, call))
 
 

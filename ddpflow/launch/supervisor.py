@@ -14,7 +14,7 @@ from ddpflow.launch.loop import Loop
 from ddpflow.launch.meeting import Alone, Finish, Hooks, Link, Start
 from ddpflow.launch.nodes import rank_token
 from ddpflow.launch.options import Options
-from ddpflow.launch.other_host import Address, OtherHost
+from ddpflow.launch.other_host import OtherHost
 from ddpflow.launch.output import Console
 from ddpflow.launch.processes import become_subreaper, end_strays, reap_orphans
 from ddpflow.launch.report import exit_code, failure_report, write_json
@@ -41,12 +41,9 @@ class Supervisor:
         options: The command line.
         environ: The launcher's own environment.
         token: The secret of the hosts, or None on a single one.
-        first_host: Address of node 0, on the other nodes.
     """
 
-    def __init__(
-        self, options: Options, environ: Mapping[str, str], token: bytes | None, first_host: Address | None
-    ) -> None:
+    def __init__(self, options: Options, environ: Mapping[str, str], token: bytes | None) -> None:
         self._options, self._environ, self._token = options, environ, token
         self._loop = Loop()
         self._gang: Gang | None = None
@@ -57,7 +54,7 @@ class Supervisor:
         self._consoles = {1: out, 2: out if same else Console(self._loop, 2, self._on_reader_gone)}
         self._starter = Starter(self._loop, options, self._consoles, environ)
         self._run_id = options.run_id or os.urandom(4).hex()
-        self._link = self._make_link(first_host)
+        self._link = self._make_link()
 
     def run(self) -> int:
         """Runs the job, with restarts.
@@ -199,13 +196,13 @@ class Supervisor:
     def _say(self, text: str) -> None:
         self._consoles[2].write(f"ddprun: {text}\n".encode())
 
-    def _make_link(self, first_host: Address | None) -> Link:
+    def _make_link(self) -> Link:
         if self._token is None:
             return Alone(self._options, self._run_id)
         hooks = Hooks(self._on_remote_failure, self._on_remote_stop, self._say)
-        if first_host is None:
+        if self._options.node_rank == 0:
             return FirstHost(self._loop, self._options, self._token, self._run_id, hooks)
-        return OtherHost(self._loop, self._options, self._token, first_host, hooks)
+        return OtherHost(self._loop, self._options, self._token, hooks)
 
     def _known(self, gang: Gang | None) -> set[int]:
         """Returns our own children, as opposed to what ranks have left to us."""

@@ -64,15 +64,35 @@ class Cable:
         for name in self.names:
             ip("netns", "del", name)
 
-    def start(self, node: int, *arguments: object, token: str = TOKEN) -> Launch:
-        """Starts ddprun on one of the two hosts."""
+    def start(self, node: int, *arguments: object, token: str = TOKEN, way: str = "flags") -> Launch:
+        """Starts ddprun on one of the two hosts, which learns in one of three ways which one it is."""
         folder = self.ddprun.folder / "tmp" / str(node)
         folder.mkdir(exist_ok=True)
+        flags: tuple[object, ...] = ()
+        environment = {"TMPDIR": str(folder), "DDPFLOW_JOB_TOKEN": token}
+        if way == "flags":
+            flags = ("--nnodes", 2, "--node-rank", node, "--master-addr", ADDRESSES[0], "--master-port", 29500)
+        elif way == "kubernetes":
+            flags = ("--nnodes", 2, "--master-addr", ADDRESSES[0])
+            environment["JOB_COMPLETION_INDEX"] = str(node)
+        elif way == "slurm":
+            environment |= {
+                "SLURM_PROCID": str(node),
+                "SLURM_NODEID": str(node),
+                "SLURM_LOCALID": "0",
+                "SLURM_JOB_ID": "77",
+            }
+            environment |= {
+                "SLURM_STEP_NUM_TASKS": "2",
+                "SLURM_STEP_NUM_NODES": "2",
+                "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+            }
+            environment |= {"SLURM_STEP_NODELIST": "10.213.7.[1-2]"}
         return self.ddprun.start(
-            *("--nnodes", 2, "--node-rank", node, "--master-addr", ADDRESSES[0], "--master-port", 29500),
+            *flags,
             *("-n", 2, "--monitor-interval", 0.3, *arguments),
             program=("ip", "netns", "exec", self.names[node], *PROGRAM),
-            env={"TMPDIR": str(folder), "DDPFLOW_JOB_TOKEN": token},
+            env=environment,
         )
 
 
@@ -92,7 +112,8 @@ def cable(ddprun: Starter) -> Iterator[Cable]:
         made.remove()
 
 
-def test_hosts_meet_over_the_network(cable: Cable):
+@pytest.mark.parametrize("way", ["flags", "slurm", "kubernetes"])
+def test_hosts_meet_over_the_network(cable: Cable, way):
     """Ranks of both hosts reach rank 0's store at the master address, which listens there and nowhere else."""
     script = cable.ddprun.script(
         """
@@ -107,7 +128,7 @@ def test_hosts_meet_over_the_network(cable: Cable):
                 print(client.recv(7).decode(), "from", client.getsockname()[0])
         """
     )
-    results = [launch.result() for launch in [cable.start(1, script), cable.start(0, script)]]
+    results = [launch.result() for launch in [cable.start(1, script, way=way), cable.start(0, script, way=way)]]
     assert [result.code for result in results] == [0, 0], results
     assert sorted(results[0].out.splitlines()) == [f"[rank {rank}] welcome from 10.213.7.2" for rank in (2, 3)]
     assert results[1].out == "[rank 1] welcome from 10.213.7.1\n"
