@@ -57,6 +57,7 @@ from ddpflow.autograd.ops.shape import *
 from ddpflow.autograd.ops.sorting import *
 from ddpflow.autograd.ops.special import *
 from ddpflow.autograd.ops.statistics import *
+from ddpflow.autograd.printing import set_printoptions
 from ddpflow.autograd.tensor import Size, Tensor
 from ddpflow.compat import *
 from ddpflow.device import Device as device
@@ -185,6 +186,7 @@ __all__ = [
     "selu",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_printoptions",
     "short",
     "sigmoid",
     "slogdet",

@@ -191,7 +191,9 @@ def _walk(
     look_for_nan = is_anomaly_enabled()
     for start, seed in zip(starts, seeds, strict=True):
         if allowed is None or start in allowed or start in captured:
-            pending[start] = seed if start not in pending else pending[start] + seed
+            if start in pending:
+                seed = pending[start] + seed
+            pending[start] = seed if create_graph else _repair(seed)
     for start in list(pending):
         if counts[start] == 0:
             if start.is_node:
@@ -259,9 +261,13 @@ def _walk(
                 elif edge in summed:
                     old += gi
                 else:
-                    pending[edge] = old + gi
-                    if old.__class__ is gi.__class__ is _ndarray and old.ndim:
-                        summed.add(edge)
+                    total = pending[edge] = old + gi
+                    if total.__class__ is _ndarray:
+                        if old.__class__ is gi.__class__ is _ndarray:
+                            summed.add(edge)
+                    elif not create_graph and total.__class__ is not StaticZeros:
+                        pending[edge] = _repair(total)
+                    total = None
                 old = None
             counts[edge] -= 1
             if counts[edge] == 0:
