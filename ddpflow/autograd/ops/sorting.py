@@ -66,7 +66,7 @@ def _topk_indices(xp, a, k, dim, largest):
     """The numbers of the k largest or smallest along a dimension, in that order."""
     length = a.shape[dim]
     first = None
-    if 8 * k < length:  # a partition first: only k elements need sorting
+    if 0 < 8 * k < length:  # a partition first: only k elements need sorting
         first = xp.argpartition(a, length - k if largest else k, dim)
         first = first.take(range(length - k, length) if largest else range(k), dim)
         a = xp.take_along_axis(a, first, dim)
