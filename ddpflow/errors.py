@@ -14,6 +14,7 @@ __all__ = [
     "LaunchError",
     "MismatchError",
     "ModelError",
+    "NonFiniteError",
     "ModuleAttributeError",
     "ModuleNameError",
     "PeerError",
@@ -115,6 +116,10 @@ class ModelError(DdpflowError, ValueError, RuntimeError):
 
 class EarlyTermination(CommError):
     """A rank ran out of work while others had some left, and that was to be an error (``Join``)."""
+
+
+class NonFiniteError(DdpflowError, ArithmeticError):
+    """A gradient with an infinity or NaN; the text says whose and where."""
 
 
 class BackendUnavailable(CommError):

@@ -10,15 +10,27 @@ from ddpflow.comm.world import current_group
 from ddpflow.errors import DtypeError, MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
+from ddpflow.nn.parallel.consistency import check_consistency, check_finite
 from ddpflow.nn.parallel.join import Join
 from ddpflow.nn.parallel.outputs import tie
 from ddpflow.nn.parallel.plan import default_cap, plan_buckets
 from ddpflow.nn.parallel.reducer import Reducer
 from ddpflow.nn.parallel.sync import broadcast_buffers, broadcast_tensors, compare_models, describe
+from ddpflow.nn.parallel.timing import Plan, make_plan
+from ddpflow.nn.parallel.watch import Watch
 
 __all__ = ["DistributedDataParallel"]
 
 _MB = 1 << 20
+_OPTIONS = (
+    "broadcast_buffers",
+    "bucket_cap_mb",
+    "detect_nonfinite",
+    "dim",
+    "first_bucket_mb",
+    "static_graph",
+    "unused",
+)
 
 
 class DistributedDataParallel(Module):
@@ -45,6 +57,8 @@ class DistributedDataParallel(Module):
         static_graph: The same parameters are reached equally often in each step; lets checkpointed models overlap.
         gradient_as_bucket_view: As in PyTorch; gradients always are views of the buckets.
         comm_hook: What to do with a full bucket instead of averaging it; see `register_comm_hook`.
+        detect_nonfinite: Raise, with rank and parameter, when a local gradient has an infinity or NaN, before it is
+            averaged into everybody's.
 
     Raises:
         ModelError: On all ranks, when a rank's model cannot be trained: nothing requires grad, devices are mixed.
@@ -64,9 +78,10 @@ class DistributedDataParallel(Module):
     _group: Any
     _hook: tuple[Any, Callable[[Any, Any], Any]]
     _reducer: Reducer | None
-    _watched: list[tuple[dict[str, Any], list[Any]]]
+    _watch: Watch
     _buffers_of_round: int
     _accumulated: int
+    _checks: int
 
     def __init__(
         self,
@@ -85,6 +100,7 @@ class DistributedDataParallel(Module):
         static_graph: bool = False,
         gradient_as_bucket_view: bool = True,
         comm_hook: Callable[[Any, Any], Any] | None = None,
+        detect_nonfinite: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(module, Module):
@@ -102,6 +118,7 @@ class DistributedDataParallel(Module):
         self.first_bucket_mb = first_bucket_mb
         self.unused = unused or ("none" if find_unused_parameters else "zero")
         self.static_graph = static_graph
+        self.detect_nonfinite = detect_nonfinite
         self.dim = dim
         self._bind(current_group() if process_group is None else process_group)
         if comm_hook is not None:
@@ -121,9 +138,9 @@ class DistributedDataParallel(Module):
         object.__setattr__(self, "_group", group)
         object.__setattr__(self, "_hook", (group, allreduce_hook))
         object.__setattr__(self, "_reducer", None)
-        object.__setattr__(self, "_watched", [])
         object.__setattr__(self, "_buffers_of_round", -1)
         object.__setattr__(self, "_accumulated", 0)
+        object.__setattr__(self, "_checks", 0)
 
     def _problem(self) -> str | None:
         """What makes this rank's model impossible to train."""
@@ -143,7 +160,7 @@ class DistributedDataParallel(Module):
         """Plan the buckets and hook the parameters, as the model is now."""
         if self._reducer is not None:
             self._reducer.detach()
-        self._watched = self._parts()
+        self._watch = Watch(self.module)
         if self._group.size() == 1:
             return
         named = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
@@ -160,6 +177,14 @@ class DistributedDataParallel(Module):
     def _launcher(self) -> Callable[[Any], Any]:
         """The hook, bound to its state and with a Work as its result."""
         state, hook = self._hook
+        if self.detect_nonfinite:
+            rank = self._group.ranks[self._group.rank()]
+
+            def checked(bucket: Any) -> Any:
+                check_finite(bucket, rank)
+                return as_work(hook(state, bucket), bucket)
+
+            return checked
         if hook is allreduce_hook:
             return lambda bucket: hook(state, bucket)
         return lambda bucket: as_work(hook(state, bucket), bucket)
@@ -186,47 +211,9 @@ class DistributedDataParallel(Module):
         if self._reducer is not None:
             self._reducer.hook = self._launcher()
 
-    def _parts(self) -> list[tuple[dict[str, Any], list[Any]]]:
-        """Every dictionary of parameters or children below the module, to see changes by."""
-        parts: list[Any] = []
-        for path, m in self.module.named_modules():
-            own = [
-                (
-                    name,
-                    p,
-                    p is not None and p.needs_grad,
-                    None if p is None else p.array.dtype,
-                    f"{path}.{name}" if path else name,
-                )
-                for name, p in m._parameters.items()
-            ]
-            if own:
-                parts.append((m._parameters, own))
-            children = [(name, child, path) for name, child in m._modules.items()]
-            if children:
-                parts.append((m._modules, children))
-        return parts
-
-    def _changes(self) -> list[str]:
-        """What was replaced, added, removed, frozen or cast since the buckets were planned."""
-        found = []
-        for now, then in self._watched:
-            if len(now) != len(then):
-                found.append(f"{then[0][-1]}: parts were added or removed")
-            for entry in then:
-                part = now.get(entry[0])
-                if part is not entry[1]:
-                    found.append(f"{entry[-1]} was replaced")
-                elif len(entry) == 5 and part is not None:
-                    if part.needs_grad is not entry[2]:
-                        found.append(f"{entry[4]} was {'unfrozen' if part.needs_grad else 'frozen'}")
-                    if part.array.dtype is not entry[3]:
-                        found.append(f"{entry[4]} was cast to {part.array.dtype}")
-        return found
-
     def _follow_changes(self) -> None:
         """Plan anew when the model has changed, after all ranks agree that it did so in the same way."""
-        changes = self._changes()
+        changes = self._watch.changes()
         if not changes:
             return
         try:
@@ -300,6 +287,30 @@ class DistributedDataParallel(Module):
         """Average the gradients that were kept local, without another backward; every rank must call it."""
         if self._reducer is not None:
             self._reducer.flush()
+
+    def plan(self) -> Plan:
+        """The buckets in launch order, and after a step the times of its communication; prints as a table.
+
+        Example:
+            >>> DistributedDataParallel(Linear(3, 2)).plan().buckets
+            ()
+        """
+        if self._reducer is None:
+            return Plan((), 1, None)
+        record = self._reducer.record if self._reducer.rounds else None
+        return make_plan(self._reducer.buckets, record, self._group.size())
+
+    def check_consistency(self, optimizer: Any = None, *, every: int = 1) -> None:
+        """Compare parameters, buffers and optimizer state across ranks, bit for bit, in every ``every``-th call.
+
+        Every rank must call it equally often; it costs a pass over the model's memory and one small collective.
+
+        Raises:
+            MismatchError: On every rank; names the first entry that differs and the ranks on each side.
+        """
+        self._checks += 1
+        if self._group.size() > 1 and self._checks % every == 0:
+            check_consistency(self._group, self.module, optimizer)
 
     def join(
         self,
@@ -378,8 +389,7 @@ class DistributedDataParallel(Module):
         return copy
 
     def _options(self) -> dict[str, Any]:
-        names = ("broadcast_buffers", "bucket_cap_mb", "first_bucket_mb", "unused", "static_graph", "dim")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _OPTIONS}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module, "training": self.training, **self._options()}

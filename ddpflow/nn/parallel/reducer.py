@@ -26,6 +26,7 @@ from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
 from ddpflow.errors import AutogradError
 from ddpflow.nn.parallel.bucket import Bucket
+from ddpflow.nn.parallel.timing import Recorder
 
 __all__ = ["Reducer"]
 
@@ -52,6 +53,7 @@ class Reducer:
         sync: False while gradients are to stay local; read when a gradient is ready.
         idle: The parameters that the last round did not reach.
         rounds: How many rounds were reduced.
+        record: Times of the latest round.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Reducer:
         self._expected = [1] * len(params)
         self._local: set[int] = set()  # reached while sync was off, since the last round
         self._warned = False
+        self.record = Recorder(len(self.buckets))
         self._works: list[Work] = []
         self._pass: Pass | None = None
         self._number = _next_number()
@@ -129,8 +132,10 @@ class Reducer:
             self._reports[index] += 1
             if self._reports[index] == self._expected[index]:
                 self._missing[place] -= 1
-                if not self._missing[place] and place == len(self._works) and not self._held:
-                    self._launch()
+                if not self._missing[place]:
+                    self.record.ready[place] = self.record.now()
+                    if place == len(self._works) and not self._held:
+                        self._launch()
             if self._works:
                 self._works[-1].progress()
 
@@ -147,6 +152,7 @@ class Reducer:
         self._blank: set[int] = set()  # whose gradient was None before zeros took its place
         self._missing = [len(bucket.indices) for bucket in self.buckets]
         self._works = []
+        self.record = Recorder(len(self.buckets))
         self._held = (self.static_graph and not self.rounds) or any(r._number < self._number for r in self._fellows)
         if current is not None:
             fellows = _taking_part.setdefault(current, [])
@@ -158,8 +164,11 @@ class Reducer:
 
     def _launch(self) -> None:
         """Launch buckets in order, as long as the next one is full."""
-        while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
-            self._works.append(self.hook(self.buckets[len(self._works)]))
+        k = len(self._works)
+        while k < len(self.buckets) and not self._missing[k]:
+            self.record.launched[k] = self.record.now()
+            self._works.append(self.hook(self.buckets[k]))
+            k += 1
 
     def _settle(self) -> None:
         """A backward starts inside this one, and may add to gradients that are under way: land those, launch no more.
@@ -206,8 +215,12 @@ class Reducer:
 
     def _wait(self) -> None:
         """Wait for all buckets, then settle what unused parameters are left with."""
-        for work in self._works:
+        before = self.record.backward = self.record.now()
+        for k, work in enumerate(self._works):
             work.wait()
+            after = self.record.now()
+            self.record.waited[k] = after - before
+            before = after
         late = {self._place[i][0].number for i, n in enumerate(self._reports) if n > self._expected[i]}
         for k in sorted(late):
             if k < self._early:
