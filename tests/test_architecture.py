@@ -45,7 +45,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("comm.rendezvous", "comm.world"),
     ("comm.default", "comm.subgroups", "comm.collectives", "comm.monitored"),
     ("comm", "comm.*"),
-    ("compat", "draws", "factories", "serialization", "typed"),
+    ("compat", "draws", "factories", "linalg", "serialization", "typed"),
     ("nn.parameter",),
     ("nn.hooks", "nn.placement", "nn.state"),
     ("nn.module",),

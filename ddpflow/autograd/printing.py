@@ -150,7 +150,8 @@ def _nested(array: Any, indent: int, summarise: bool, write: Any, width: int) ->
     rows = [_nested(row, indent + 1, summarise, write, width) for row in (array[:edge] if cut else array)]
     if cut:
         rows += ["...", *[_nested(row, indent + 1, summarise, write, width) for row in array[-edge:]]]
-    return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(rows) + "]"
+    between = "," + "\n" * int(array.ndim - 1) + " " * (indent + 1)
+    return "[" + between.join(rows) + "]"
 
 
 class _Format:

@@ -179,9 +179,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if input.array.ndim > 2:
         raise ShapeError(f"cov() takes at most two dimensions, not shape {tuple(input.array.shape)}")
     x = input.reshape(1, -1) if input.array.ndim < 2 else input
-    weights = None
-    if fweights is not None or aweights is not None:
-        weights = (1 if fweights is None else fweights) * (1 if aweights is None else aweights)
+    weights = fweights if aweights is None else aweights if fweights is None else fweights * aweights
     if weights is None:
         total = x.array.shape[1]
         centred = x - x.mean(1, keepdim=True)
@@ -190,8 +188,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     else:
         total = weights.sum()
         centred = x - (x * weights).sum(1, keepdim=True) / total
-        squares = total if aweights is None else (weights * aweights).sum()
-        divisor = total - correction * squares / total
+        divisor = total - (correction if aweights is None else correction * (weights * aweights).sum() / total)
         scaled = centred * weights
     product = scaled @ centred.permute(1, 0)
     result = (
