@@ -14,7 +14,7 @@ from ddpflow.launch.options import Options
 
 __all__ = ["FirstHost"]
 
-_FIRST_WORD_S, _NEXT_WORD_S = 3.0, 30.0
+_FIRST_WORD_S, _NEXT_WORD_S = 2.0, 30.0
 _PARTING_S = 2.0
 _OWN_NAME_S, _LOOKUP_S = 30.0, 0.5
 

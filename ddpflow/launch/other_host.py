@@ -16,7 +16,7 @@ from ddpflow.launch.options import Options
 
 __all__ = ["OtherHost"]
 
-_FIRST_WORD_S, _NEXT_WORD_S = 3.0, 30.0
+_FIRST_WORD_S, _NEXT_WORD_S = 2.0, 30.0
 _RETRY_S = 0.2
 _CONNECT_S = 5.0
 

@@ -137,11 +137,11 @@ def test_hosts_meet_over_the_network(cable: Cable, way):
 def test_wrong_secret_over_the_network(cable: Cable):
     """A host with another secret is refused; the first one waits on until its deadline."""
     script = cable.ddprun.script("put('started', 1)")
-    first, wrong = cable.start(0, "--timeout", 5, script), cable.start(1, script, token="f" * 32)
+    first, wrong = cable.start(0, "--timeout", 3, script), cable.start(1, script, token="f" * 32)
     results = [wrong.result(), first.result()]
     assert [result.code for result in results] == [2, 2]
     assert "refused our token" in results[0].err
-    assert "node 1 (ranks 2-3) did not come to 10.213.7.1:29500 within 5 s" in results[1].err
+    assert "node 1 (ranks 2-3) did not come to 10.213.7.1:29500 within 3 s" in results[1].err
     assert not (cable.ddprun.folder / "started").exists()
 
 

@@ -77,7 +77,11 @@ def test_progress_bar_on_a_terminal():
     console.write_bar(b"[rank 0] 40%")
     console.write(b"[rank 1] hello\n")
     console.finish_bar(b"[rank 0] 100%\n")
-    assert os.read(controller, 1000) == b"[rank 0] 40%\x1b[K\r\x1b[K[rank 1] hello\r\n[rank 0] 40%\r[rank 0] 100%\r\n"
+    expected = b"[rank 0] 40%\x1b[K\r\x1b[K[rank 1] hello\r\n[rank 0] 40%\r[rank 0] 100%\r\n"
+    seen = b""
+    while len(seen) < len(expected):
+        seen += os.read(controller, 1000)
+    assert seen == expected
     os.close(controller)
     os.close(terminal)
 

@@ -4,10 +4,11 @@ import re
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.launch.conftest import ROOT, Starter, all_gone, is_alive
+from tests.launch.conftest import Starter, all_gone, is_alive
 
 
 def test_all_ranks_run_and_see_their_place(ddprun: Starter):
@@ -374,17 +375,23 @@ def test_two_runs_of_one_name(ddprun: Starter):
     launch.result()
 
 
-def test_launcher_costs_little(ddprun: Starter):
-    """While ranks work and print now and then, the launcher sleeps: it uses a small part of the ranks' own time."""
+def test_launcher_sleeps_between_events(ddprun: Starter):
+    """While ranks work, the launcher wakes for what they print and a few times a second, and for nothing else."""
     launch = ddprun.start(
         "-n",
         2,
-        ddprun.script("for i in range(30):\n    print(i)\n    time.sleep(0.05)\nput(f'{RANK}', 1); time.sleep(60)"),
+        ddprun.script(
+            """
+            for i in range(30):
+                print(i)
+                time.sleep(0.03)
+            put(str(RANK), 1)
+            time.sleep(60)
+            """
+        ),
     )
     launch.wait_for_files("0", "1")
-    ticks = open(f"/proc/{launch.pid}/stat").read().rpartition(")")[2].split()
+    status = (Path("/proc") / str(launch.pid) / "status").read_text()
     launch.kill()
     launch.result()
-    # Clock ticks of 10 ms, the start of the launcher included.
-    assert int(ticks[11]) + int(ticks[12]) <= 25
-    assert ROOT.is_dir()
+    assert int(status.partition("voluntary_ctxt_switches:")[2].split()[0]) < 200
