@@ -12,7 +12,7 @@ import numpy as np
 
 from ddpflow.errors import DtypeError
 
-__all__ = ["BLOCK_BYTES", "ReduceOp", "check_reducible", "reduce_in_rank_order"]
+__all__ = ["BLOCK_BYTES", "ReduceOp", "check_reducible", "combine_in_rank_order", "reduce_in_rank_order"]
 
 # Blocks of the accumulator stay in the L1 or L2 cache while each rank's data streams through.
 BLOCK_BYTES = 128 << 10
@@ -64,8 +64,7 @@ def check_reducible(dtype: np.dtype[Any], op: ReduceOp) -> None:
         raise DtypeError(f"ReduceOp.{op.name} is not defined for {dtype.name}: complex numbers have no order")
 
 
-@np.errstate(all="ignore")  # gradients may overflow to infinity; that is for a loss scaler to see, not for a warning
-def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: ReduceOp) -> None:
+def combine_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: ReduceOp) -> None:
     """Writes the reduction of ``sources`` into ``out``, combining element by element in the order of ``sources``.
 
     The result of an element depends on nothing but that element's values: not on its place, the array's length or the
@@ -113,6 +112,15 @@ def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Red
             _divide(block, n)
         if scratch is not None:
             target[:] = block
+
+
+# Gradients may overflow to infinity: that is for a loss scaler to see, not for a warning.
+_combine_quietly = np.errstate(all="ignore")(combine_in_rank_order)
+
+
+def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: ReduceOp) -> None:
+    """Does what ``combine_in_rank_order`` does, without NumPy's warnings about overflow and invalid values."""
+    _combine_quietly(sources, out, op)
 
 
 def _divide(block: np.ndarray, n: int) -> None:

@@ -5,6 +5,7 @@ look-up between launch and result some 0.05. If nothing else is in flight and th
 there is no need for a machine that can stop anywhere; else an `Operation` takes over from where this has come to.
 """
 
+import contextvars
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ddpflow.comm.backends.shm_control import ARRIVED, COUNT, READY, SIGNATURE, 
 from ddpflow.comm.backends.shm_engine import Engine
 from ddpflow.comm.backends.shm_moves import AllReduce
 from ddpflow.comm.backends.shm_operation import Operation, pack_signature
-from ddpflow.comm.reduce import ReduceOp, reduce_in_rank_order
+from ddpflow.comm.reduce import ReduceOp, combine_in_rank_order
 from ddpflow.comm.signature import Call, Kind, dtype_code
 from ddpflow.comm.work import CompletedWork, Work
 
@@ -29,40 +30,42 @@ class SmallReducer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # For each dtype: the inline buffers, the most elements they hold, and the part of the signature that is known.
-        self._known: dict[np.dtype[Any], tuple[list[list[np.ndarray]], int, int]] = {}
         self._looks = _LOOKS if engine.waiter.may_spin else 1
+        # What is known of the arrays of the last call: the next one mostly has the same dtype and length.
+        self._dtype = np.dtype(np.float32)
+        self._n = -1
+        self._signature = 0
+        self._rows: list[list[np.ndarray]] = []
+        # Overflow is for a loss scaler to see, not for a warning. Entering this context costs a tenth of np.errstate.
+        self._quiet = contextvars.copy_context()
+        self._quiet.run(np.seterr, all="ignore")
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work | None:
         """Replaces `array` by the reduction over all ranks; None, with nothing done, where it is not for this way."""
         engine = self._engine
-        dtype, n = array.dtype, array.size
-        rows, most, signature = self._known.get(dtype) or self._learn(dtype)
-        if n > most:
+        if (array.size != self._n or array.dtype is not self._dtype) and not self._learn(array.size, array.dtype):
             return None
         with engine.lock:
             if engine.flight or engine.messages or not engine.slot_is_free():
                 return None
             try:
-                return self._reduce(array, op, call, rows, signature)
+                return self._reduce(array, op, call)
             except BaseException as error:  # Ctrl-C in the middle
                 engine.fail_own(error)
                 raise
 
-    def _reduce(
-        self, array: np.ndarray, op: ReduceOp, call: Call, rows: list[list[np.ndarray]], signature: int
-    ) -> Work:
-        engine, n = self._engine, array.size
-        words, number = engine.words, engine.launched
+    def _reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
+        engine = self._engine
+        words, fence, number = engine.words, engine.fence, engine.launched
         row = number % engine.ring
         at = row * SLOT_WORDS
-        buffers = rows[row]
-        buffers[engine.index][:n] = array
+        buffers = self._rows[row]
+        buffers[engine.index][:] = array
         slot = engine.own_slots + at
-        words[slot + SIGNATURE] = signature = call.seq << 32 | (op + 1) << 10 | signature
-        words[slot + COUNT] = n
-        if engine.fence is not None:
-            engine.fence()
+        words[slot + SIGNATURE] = signature = call.seq << 32 | (op + 1) << 10 | self._signature
+        words[slot + COUNT] = n = self._n
+        if fence is not None:
+            fence()
         words[slot + ARRIVED] = words[slot + READY] = engine.launched = number + 1
         for slots in engine.other_slots:
             slot = slots + at
@@ -72,12 +75,12 @@ class SmallReducer:
                     break
             else:
                 break
-            if engine.fence is not None:
-                engine.fence()
+            if fence is not None:
+                fence()
             if words[slot + SIGNATURE] != signature or words[slot + COUNT] != n:
                 break
         else:
-            reduce_in_rank_order([buffer[:n] for buffer in buffers], array, op)
+            self._quiet.run(combine_in_rank_order, buffers, array, op)
             engine.count_completed(call.seq)
             return CompletedWork(array)
         work = Operation(engine, call, AllReduce(array, op, engine.size, engine.index), signature, n)
@@ -85,10 +88,12 @@ class SmallReducer:
         engine.advance()
         return work
 
-    def _learn(self, dtype: np.dtype[Any]) -> tuple[list[list[np.ndarray]], int, int]:
+    def _learn(self, n: int, dtype: np.dtype[Any]) -> bool:
+        """Makes ready for arrays of another length or dtype; returns whether they fit."""
         engine = self._engine
-        call = Call(Kind.ALL_REDUCE, 0, "", 0.0)
-        signature = pack_signature(call, dtype_code(dtype), -1)
-        known = engine.inline_buffers(dtype), engine.inline_bytes // dtype.itemsize, signature
-        self._known[dtype] = known
-        return known
+        if n * dtype.itemsize > engine.inline_bytes:
+            return False
+        self._n, self._dtype = n, dtype
+        self._signature = pack_signature(Call(Kind.ALL_REDUCE, 0, "", 0.0), dtype_code(dtype), -1)
+        self._rows = [[buffer[:n] for buffer in row] for row in engine.inline_buffers(dtype)]
+        return True

@@ -53,7 +53,7 @@ def loop(rank, point, kind, victim, steps=40):
             if owner is not None:
                 strike_in(owner, name, kind, after, 2 if how in ("staged", "sharded") else 1)
             elif name:  # a small one takes the short or the long way
-                strike_in(shm_small, "reduce_in_rank_order", kind, after, 1)
+                strike_in(shm_small, "combine_in_rank_order", kind, after, 1)
                 strike_in(shm_moves.AllReduce, name, kind, after, 1)
             elif how != "send":
                 strike(kind)

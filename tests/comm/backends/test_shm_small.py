@@ -61,8 +61,37 @@ def test_interrupted(monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shm_small, "reduce_in_rank_order", interrupt)
+    monkeypatch.setattr(shm_small, "combine_in_rank_order", interrupt)
     with pytest.raises(KeyboardInterrupt):
         second.all_reduce(np.ones(3), ReduceOp.SUM, call(1))
     assert isinstance(second.failure, CommError)
     assert "KeyboardInterrupt" in str(second.failure)
+
+
+def test_alternating_lengths_and_dtypes():
+    """What is remembered of one call does not leak into the next of another length, dtype or op."""
+    first, second = make_world(2)
+    kinds = [
+        (5, "float32", ReduceOp.SUM),
+        (5, "float64", ReduceOp.SUM),
+        (7, "float64", ReduceOp.MAX),
+        (5, "float32", ReduceOp.AVG),
+    ]
+    for seq, (n, dtype, op) in enumerate(kinds * 12, start=1):
+        a, b = np.arange(n).astype(dtype) + seq, np.arange(n).astype(dtype) * 3
+        expected = {ReduceOp.SUM: a + b, ReduceOp.MAX: np.maximum(a, b), ReduceOp.AVG: (a + b) / 2}[op]
+        work = first.all_reduce(a, op, call(seq))
+        second.all_reduce(b, op, call(seq)).wait()
+        work.wait()
+        assert np.array_equal(a, expected)
+        assert np.array_equal(b, expected)
+
+
+@pytest.mark.parametrize("n", [3, 5000])
+def test_overflow_is_silent(n):
+    """Gradients that overflow become infinite without a warning, which the suite would turn into an error."""
+    world = make_world(2)
+    arrays = [np.full(n, 3e38, np.float32), np.full(n, 3e38, np.float32)]
+    works = [b.all_reduce(a, ReduceOp.SUM, call(1)) for b, a in zip(world, arrays, strict=True)]
+    at_once(*[work.wait for work in works])
+    assert all(np.isinf(array).all() for array in arrays)
