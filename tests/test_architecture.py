@@ -45,7 +45,8 @@ FLOORS: list[tuple[str, ...]] = [
     ("comm.rendezvous", "comm.world"),
     ("comm.default", "comm.subgroups", "comm.collectives", "comm.monitored"),
     ("comm", "comm.*"),
-    ("compat", "draws", "factories", "linalg", "serialization", "typed"),
+    ("compat", "draws", "factories", "linalg", "serialization", "threads", "typed"),
+    ("accelerator", "amp", "backends", "cuda", "distributions"),
     ("nn.parameter",),
     ("nn.hooks", "nn.placement", "nn.state"),
     ("nn.module",),
@@ -53,7 +54,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("optim", "optim.*", "utils", "utils.*"),
     ("nn.parallel", "nn.parallel.*"),
     ("nn",),
-    ("launch", "launch.*", "testing", "testing.*"),
+    ("launch", "launch.*", "multiprocessing", "testing", "testing.*"),
     ("",),
 ]
 
@@ -70,7 +71,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "autograd": (*GROUND, "random", "autograd"),
     "factories": (*GROUND, "random", "autograd"),
     "serialization": (*GROUND, "autograd"),
-    "optim": (*GROUND, "autograd", "factories", "nn.parameter", "optim"),
+    "optim": (*GROUND, "autograd", "comm", "factories", "nn.parameter", "optim"),
     "nn.parallel": (*GROUND, "autograd", "comm", "factories", "nn"),
     "nn": (*GROUND, "random", "autograd", "factories", "nn"),
 }
