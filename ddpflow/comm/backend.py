@@ -279,7 +279,7 @@ class Backend(ABC):
         """Prints one line to stderr about a long wait, and shows it in ``ddprun --status`` until ``resume``."""
         who = rank_list(self.spec.ranks[r] for r in missing) if missing else "its peers"
         self.stalled = True
-        self.spec.progress.waiting(f"{self._where(call)} waits for {who}")
+        self.spec.progress.waiting(f"{self._where(call)}, not yet joined by {who}", waited_s)
         line = f"ddpflow: rank {self.spec.rank}: {self._where(call)} has waited {waited_s:.0f} s for {who}\n"
         sys.stderr.write(line)
         sys.stderr.flush()

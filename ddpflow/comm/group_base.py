@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpflow.comm.backend import Backend, GroupSpec
 from ddpflow.comm.layout import as_array, check_op, flat_input, flat_output, nothing
-from ddpflow.comm.progress import COLLECTIVES
+from ddpflow.comm.progress import COLLECTIVES, STEPS
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, Kind
 from ddpflow.comm.work import ChainedWork, Work, seconds
@@ -78,6 +78,10 @@ class GroupBase:
     def progress(self) -> None:
         """Moves operations in flight on without blocking."""
         self._backend.progress()
+
+    def count_step(self) -> None:
+        """Counts a finished backward pass, for ``ddprun --status``."""
+        self._words[STEPS] += 1
 
     def abort(self, reason: str = "no reason given") -> None:
         """Gives the group up at once: every wait of its ranks ends with an error that shows ``reason``."""

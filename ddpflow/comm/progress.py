@@ -40,13 +40,13 @@ class Progress:
         self.words = self._bytes.cast("Q")
         self.words[_MAGIC] = _MAGIC_WORD
 
-    def waiting(self, text: str) -> None:
-        """Says what this rank is waiting for; call it once a wait has become slow, and ``resumed`` at its end."""
+    def waiting(self, text: str, waited_s: float = 0.0) -> None:
+        """Says what this rank has waited for since ``waited_s``; call it when a wait is slow, ``resumed`` at its end."""
         data = text.encode()[: _SIZE - _TEXT]
         self.words[_WAITING_SINCE] = 0
         self._bytes[_TEXT : _TEXT + len(data)] = data
         self.words[_TEXT_LENGTH] = len(data)
-        self.words[_WAITING_SINCE] = time.monotonic_ns()
+        self.words[_WAITING_SINCE] = time.monotonic_ns() - int(waited_s * 1e9)
 
     def resumed(self) -> None:
         """Says that the wait is over."""

@@ -8,11 +8,11 @@ def test_reader_sees_what_the_rank_wrote(tmp_path):
     progress = Progress(str(tmp_path), 3)
     progress.words[COLLECTIVES] = 41
     progress.words[STEPS] += 7
-    progress.waiting("all_reduce #41 (bucket 2: fc.weight)")
+    progress.waiting("all_reduce #41 (bucket 2: fc.weight)", waited_s=7.0)
     snapshot = read_progress(str(tmp_path), 3)
     assert (snapshot.collectives, snapshot.steps) == (41, 7)
     assert snapshot.waiting_for == "all_reduce #41 (bucket 2: fc.weight)"
-    assert snapshot.waited_s >= 0
+    assert snapshot.waited_s >= 7
     progress.resumed()
     assert read_progress(str(tmp_path), 3).waiting_for == ""
 

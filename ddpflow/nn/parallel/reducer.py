@@ -240,6 +240,7 @@ class Reducer:
         self._works = []
         self._pass = None
         self.rounds += 1
+        self.group.count_step()
 
     def _restore_unused(self) -> None:
         """Give back the None to parameters that no rank reached; all ranks learn it from one small all-reduce."""
