@@ -13,6 +13,7 @@ import numpy as np
 __all__ = ["fits", "flat_forward", "flat_input_gradient", "flat_weight_gradient"]
 
 CHUNK = 160 * 1024  # elements of the unfolded input at a time, about what the second-level cache holds beside the rest
+DEEP = 160 * 1024  # the weight's gradient gains from one product as long as a sample unfolded whole is not above this
 NARROW = 64  # below this many rows a matrix product is too thin: unfold the whole kernel, for one product
 
 
@@ -29,7 +30,13 @@ class _Layout:
     """
 
     def __init__(
-        self, shape: tuple[int, ...], kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...], out: Any
+        self,
+        shape: tuple[int, ...],
+        kernel: tuple[int, ...],
+        pads: Any,
+        dilation: tuple[int, ...],
+        out: Any,
+        deep: bool = False,
     ) -> None:
         samples, channels, height, width = shape
         (top, bottom), (left, right) = pads
@@ -40,7 +47,7 @@ class _Layout:
         self.columns = [j * dilation[1] for j in range(kernel[1])]
         self.rows = [i * dilation[0] * self.row for i in range(kernel[0])]
         self.size, self.out = (height, width), tuple(out)
-        self.whole = channels * kernel[1] < NARROW
+        self.whole = channels * kernel[1] < NARROW or (deep and channels * kernel[0] * kernel[1] * self.sample < DEEP)
         unfolded = channels * kernel[1] * (kernel[0] if self.whole else 1)
         self.count = max(1, min(samples, CHUNK // max(1, unfolded * self.sample)))
 
@@ -50,8 +57,9 @@ class _Layout:
 
     def inside(self, flat: Any, samples: int, size: tuple[int, ...], origin: int = 0) -> Any:
         """The real values of a flat array, as a view ``(samples, channels, height, width)``."""
-        part = flat[:, origin : origin + samples * self.sample].reshape(len(flat), samples, -1, self.row)
-        return part[:, :, : size[0], : size[1]].swapaxes(0, 1)
+        item, line = flat.itemsize, flat.strides[0]
+        strides = (self.sample * item, line, self.row * item, item)
+        return np.ndarray((samples, len(flat), *size), flat.dtype, flat, origin * item, strides)
 
     def buffer(self, channels: int, dtype: Any) -> Any:
         """Zeros to write samples into."""
@@ -98,16 +106,17 @@ def flat_forward(x: Any, w: Any, pads: Any, dilation: tuple[int, ...], out_size:
     else:
         weights = list(np.ascontiguousarray(w.transpose(2, 0, 3, 1)).reshape(high, outs, -1))
     out = np.empty((x.shape[0], outs, *out_size), x.dtype)
-    product = np.empty((outs, layout.count * layout.sample), x.dtype)
-    part = np.empty_like(product)
+    total = part = np.empty((0, 0), x.dtype)
     for start in range(0, len(x), layout.count):
         samples = min(layout.count, len(x) - start)
         length = layout.length(samples)
+        if total.shape[1] != length:  # contiguous: sums over them are much quicker than over parts of longer rows
+            total, part = np.empty((outs, length), x.dtype), np.empty((outs, length), x.dtype)
         matrices = unfolded.load(start, samples)
-        total = np.matmul(weights[0], matrices[0], out=product[:, :length])
+        np.matmul(weights[0], matrices[0], out=total)
         for weight, matrix in zip(weights[1:], matrices[1:], strict=True):
-            total += np.matmul(weight, matrix, out=part[:, :length])
-        out[start : start + samples] = layout.inside(product, samples, layout.out)
+            total += np.matmul(weight, matrix, out=part)
+        out[start : start + samples] = layout.inside(total, samples, layout.out)
     return out
 
 
@@ -125,7 +134,7 @@ def flat_input_gradient(g: Any, w: Any, size: tuple[int, ...], pads: Any, dilati
 def flat_weight_gradient(x: Any, g: Any, kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...]) -> Any:
     """The weight's gradient: each unfolded matrix times the gradients, summed over chunks of samples."""
     channels, outs = x.shape[1], g.shape[1]
-    layout = _Layout(x.shape, kernel, pads, dilation, g.shape[2:])
+    layout = _Layout(x.shape, kernel, pads, dilation, g.shape[2:], deep=True)
     unfolded = _Unfolded(x, layout)
     flat = np.zeros((outs, layout.count * layout.sample), g.dtype)
     places = len(unfolded.shifts) * channels

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ddpflow.autograd.kernels import attention as kernels
-from ddpflow.autograd.op import Bools, op
+from ddpflow.autograd.op import Bools, apply, op
 from ddpflow.autograd.ops.dropout import draw_keep
 from ddpflow.errors import ShapeError, ValueRangeError
 
@@ -20,8 +20,10 @@ def _safe_softmax(xp, scores):
     return p / xp.where(total == 0, 1.0, total)
 
 
-def _composite(xp, query, key, value, mask, keep, scale, keep_scale=1.0):
+def _composite(xp, query, key, value, mask, keep, scale, keep_scale=1.0, causal=False):
     scores = (query @ key.swapaxes(-1, -2)) * scale
+    if causal:
+        mask = apply(xp, causal_mask, query, query.shape[-2], key.shape[-2])
     if mask is not None:
         scores = scores + mask
     p = _safe_softmax(xp, scores)
@@ -35,21 +37,26 @@ def _composite(xp, query, key, value, mask, keep, scale, keep_scale=1.0):
         ((2, 3, 4), (2, 5, 4), (2, 5, 2), None, None, 0.5),
         ((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4), (3, 5), None, 0.5),
         ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 3, 5), Bools((2, 3, 5)), 1.0, 2.0),
+        ((2, 1, 6, 4), (2, 1, 5, 4), (2, 1, 5, 3), None, None, 0.5, 1.0, True),
+        ((6, 4), (7, 4), (7, 3), None, None, 0.5, 1.0, True),
     ],
     tensors=5,
     composite=_composite,
 )
-def attention(xp, query, key, value, mask, keep, scale, keep_scale=1.0):
+def attention(xp, query, key, value, mask, keep, scale, keep_scale=1.0, causal=False):
     """Attention ``softmax(query @ key.T * scale + mask) * keep * keep_scale @ value``.
 
-    The mask is added and broadcasts; ``keep`` is boolean (dropout); the leading axes of the others are equal.
+    The mask is added and broadcasts; ``keep`` is boolean (dropout); with ``causal`` row t sees keys up to t; the leading
+    axes of the others are equal.
     """
     if xp is np and query.dtype.char in "fd":
-        return _by_head(query, key, value, mask, keep, scale, keep_scale)
+        return _by_block(query, key, value, mask, keep, scale, keep_scale, causal)
     wide = [x if x is None or x.dtype.itemsize != 2 else x.astype(xp.float32) for x in (query, key, value, mask)]
     q, k, v, m = wide
     d = None if keep is None else keep * keep_scale
     scores = q @ k.swapaxes(-1, -2) * scale
+    if causal:
+        m = causal_mask.op.rule(xp, q, q.shape[-2], k.shape[-2])
     if m is not None:
         scores = scores + m
     p = _safe_softmax(xp, scores)
@@ -65,28 +72,20 @@ def attention(xp, query, key, value, mask, keep, scale, keep_scale=1.0):
     return (dropped @ v).astype(query.dtype), vjp
 
 
-def _by_head(query, key, value, mask, keep, scale, keep_scale):
-    """The NumPy path: leading axes folded into one, head by head."""
-    lead, (length, width), (source, out_width) = query.shape[:-2], query.shape[-2:], value.shape[-2:]
-    heads = math.prod(lead)
-    full = (heads, length, source)
-    q, k, v = (
-        query.reshape(heads, length, width),
-        key.reshape(heads, source, width),
-        value.reshape(heads, source, out_width),
-    )
-    m = mask if mask is None or mask.shape == full[1:] else np.broadcast_to(mask, (*lead, length, source)).reshape(full)
-    d = None if keep is None else np.broadcast_to(keep, (*lead, length, source)).reshape(full)
-    out, p = kernels.attention(q, k, v, m, d, scale, keep_scale)
+def _by_block(query, key, value, mask, keep, scale, keep_scale, causal):
+    """The NumPy path."""
+    full = (*query.shape[:-1], key.shape[-2])
+    m = mask if mask is None or mask.shape == full else np.broadcast_to(mask, full)
+    d = keep if keep is None or keep.shape == full else np.broadcast_to(keep, full)
+    out, p, lse = kernels.attention(query, key, value, m, d, scale, keep_scale, causal)
 
     def vjp(g):
-        gq, gk, gv, gm = kernels.attention_backward(
-            g.reshape(heads, length, out_width), q, k, v, p, d, scale, keep_scale, mask is not None
-        )
-        gm = None if gm is None else gm.reshape(*lead, length, source)
-        return gq.reshape(query.shape), gk.reshape(key.shape), gv.reshape(value.shape), gm, None
+        wanted = mask is not None
+        return *kernels.attention_backward(
+            g, query, key, value, m, d, out, p, lse, scale, keep_scale, causal, wanted
+        ), None
 
-    return out.reshape(*lead, length, out_width), vjp
+    return out, vjp
 
 
 @op(samples=[((3, 4), 2, 5)], differentiable=False)
@@ -143,9 +142,7 @@ def scaled_dot_product_attention(
     )
     length, source = query.shape[-2], key.shape[-2]
     mask = attn_mask
-    if is_causal:
-        mask = causal_mask(query, length, source)
-    elif mask is not None and mask.array.dtype.kind == "b":
+    if mask is not None and mask.array.dtype.kind == "b":
         mask = additive_mask(mask, query.array.dtype)
     keep = None
     if dropout_p > 0.0:
@@ -153,4 +150,4 @@ def scaled_dot_product_attention(
         keep = draw_keep(weights, dropout_p)
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
-    return attention(query, key, value, mask, keep, scale, 1.0 / max(1.0 - dropout_p, 1e-12))
+    return attention(query, key, value, mask, keep, scale, 1.0 / max(1.0 - dropout_p, 1e-12), is_causal)

@@ -4,6 +4,7 @@ import numpy as np
 
 from ddpflow.autograd.kernels import softmax as kernels
 from ddpflow.autograd.op import Ints, apply, op
+from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.autograd.ops.reduction import legacy_reduction
 from ddpflow.autograd.ops.softmax import log_softmax
 from ddpflow.errors import DtypeError, IndexRangeError, ShapeError, ValueRangeError
@@ -145,6 +146,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     reduction = legacy_reduction(reduction, size_average, reduce)
     if input.ndim == 0:
         raise ShapeError("nll_loss(): the input needs a class dimension, but is 0-d")
+    need_floating("nll_loss", input.array)
     classes = input.shape[0 if input.ndim == 1 else 1]
     _check("nll_loss", input, target, weight, classes)
     if input.ndim == 1:
@@ -204,6 +206,7 @@ def cross_entropy(
         raise ShapeError(f"label_smoothing must be between 0.0 and 1.0, not {label_smoothing}")
     if input.ndim == 0:
         raise ShapeError("cross_entropy(): the input needs a class dimension, but is 0-d")
+    need_floating("cross_entropy", input.array)
     if target.array.dtype.kind not in "iub":
         return _with_probabilities(input, target, weight, reduction, label_smoothing)
     _check("cross_entropy", input, target, weight, input.shape[0 if input.ndim == 1 else 1])

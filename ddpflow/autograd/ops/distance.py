@@ -15,7 +15,12 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along a dimension; lengths count as at least ``eps``."""
-    shape = np.broadcast_shapes(x1.shape, x2.shape)
+    try:
+        shape = np.broadcast_shapes(x1.shape, x2.shape)
+    except ValueError:
+        raise ShapeError(
+            f"cosine_similarity(): shapes {tuple(x1.shape)} and {tuple(x2.shape)} do not broadcast"
+        ) from None
     x1, x2 = x1.expand(*shape), x2.expand(*shape)
     length1, length2 = vector_norm(x1, 2, dim, True), vector_norm(x2, 2, dim, True)
     return (x1 / length1.clamp(min=eps) * (x2 / length2.clamp(min=eps))).sum(dim)

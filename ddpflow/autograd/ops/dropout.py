@@ -1,6 +1,7 @@
 """Dropout: random zeros in training, nothing in evaluation."""
 
 from ddpflow.autograd.op import Bools, op
+from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.errors import ShapeError, ValueRangeError
 from ddpflow.random import stream
 
@@ -27,6 +28,7 @@ def _dropped(name, input, p, training, inplace, drop_axes=None):
         raise ValueRangeError(f"{name} probability has to be between 0 and 1, but got {p}")
     if not training or p == 0.0 or not input.numel():
         return input if inplace else input * 1
+    need_floating(name, input.array)
     out = input * 0.0 if p == 1.0 else keep_scaled(input, draw_keep(input, p, drop_axes), 1.0 / (1.0 - p))
     return input.copy_(out) if inplace else out
 

@@ -2,7 +2,9 @@
 
 import math
 
+from ddpflow.autograd.kernels.matmul import matmul_transposed
 from ddpflow.autograd.op import op
+from ddpflow.autograd.ops.dims import need_one_dtype
 from ddpflow.errors import ShapeError
 
 __all__ = ["bilinear", "linear"]
@@ -22,7 +24,10 @@ def linear(xp, input, weight, bias=None):
 
     Raises:
         ShapeError: When the last axis of the input is not the weight's.
+        MixedDtypeError: When the dtypes differ.
     """
+    if input.dtype is not weight.dtype:
+        need_one_dtype("linear", input, weight)
     features = weight.shape[-1]
     if not input.ndim or input.shape[-1] != features:
         raise ShapeError(
@@ -36,15 +41,11 @@ def linear(xp, input, weight, bias=None):
             return out, (lambda g: g[..., None] * weight, lambda g: g[..., None] * input, lambda g: g)
         return out, (lambda g: g @ weight, lambda g: g[:, None] * input, lambda g: g)
     if input.ndim == 2:
-        out = input @ weight.T
-        if bias is not None:
-            out += bias
+        out = matmul_transposed(xp, input, weight, bias)
         return out, (lambda g: g @ weight, lambda g: g.T @ input, lambda g: g.sum(0))
     lead = input.shape[:-1]
     rows, width = math.prod(lead), weight.shape[0]
-    out = input.reshape(rows, features) @ weight.T
-    if bias is not None:
-        out += bias
+    out = matmul_transposed(xp, input.reshape(rows, features), weight, bias)
     return out.reshape(*lead, width), (
         lambda g: (g.reshape(rows, width) @ weight).reshape(*lead, features),
         lambda g: g.reshape(rows, width).T @ input.reshape(rows, features),

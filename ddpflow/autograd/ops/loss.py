@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from ddpflow.autograd.op import Floats, op
+from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.autograd.ops.pairwise import xlogy
 from ddpflow.autograd.ops.reduction import legacy_reduction, reduce_loss
 from ddpflow.errors import ShapeError, ValueRangeError
@@ -85,6 +86,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
         ShapeError: When the shapes do not broadcast.
     """
     _check("mse_loss", input, target)
+    need_floating("mse_loss", target.array if input.array.dtype.kind in "iub" else input.array)
     if weight is None:
         return _mse(input, target, legacy_reduction(reduction, size_average, reduce))
     return _weighted(_mse(input, target, "none"), weight, reduction, size_average, reduce)

@@ -8,6 +8,7 @@ from ddpflow.autograd.kernels import norm as kernels
 from ddpflow.autograd.kernels.batch_norm import batch_norm as batch_norm_of
 from ddpflow.autograd.kernels.batch_norm import batch_norm_backward
 from ddpflow.autograd.op import Floats, op
+from ddpflow.autograd.ops.dims import is_half, need_floating, need_one_dtype
 from ddpflow.device import mark_modified, unwrap
 from ddpflow.errors import ShapeError, ValueRangeError
 
@@ -36,6 +37,15 @@ def _check_normalized(name, input, normalized_shape, weight, bias=None):
     return len(shape)
 
 
+def _check_types(name, input, *others):
+    """Floating inputs only, and parameters of their dtype; those of half inputs may be float32."""
+    need_floating(name, input.array)
+    for other in others:
+        if other is not None and other.array.dtype is not input.array.dtype:
+            if not is_half(input.array.dtype) or other.array.dtype != np.float32:
+                need_one_dtype(name, input.array, other.array)
+
+
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Normalise over the last dimensions to mean 0 and variance 1, then scale and shift (PyTorch's ``F.layer_norm``).
 
@@ -50,6 +60,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
         ShapeError: When the shapes do not fit.
     """
     axes = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
+    _check_types("layer_norm", input, weight, bias)
     return _layer_norm(input, weight, bias, axes, eps)
 
 
@@ -86,6 +97,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         ShapeError: When the shapes do not fit.
     """
     axes = _check_normalized("rms_norm", input, normalized_shape, weight)
+    need_floating("rms_norm", input.array)
     if eps is None:
         dtype = input.array.dtype
         eps = float(np.finfo(np.float32 if dtype.itemsize == 2 else dtype).eps)
@@ -173,6 +185,7 @@ def batch_norm(
         return input * 1
     if input.ndim < 2:
         raise ShapeError(f"batch_norm(): expected an input (N, C, ...), got shape {tuple(input.shape)}")
+    _check_types("batch_norm", input, weight, bias, running_mean, running_var)
     channels = input.shape[1]
     for what, tensor in (
         ("running_mean", running_mean),
@@ -229,6 +242,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """
     if input.ndim < 2:
         raise ShapeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    _check_types("group_norm", input, weight, bias)
     shape = tuple(input.shape)
     if num_groups <= 0 or shape[1] % num_groups:
         raise ShapeError(

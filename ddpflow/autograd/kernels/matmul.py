@@ -1,0 +1,27 @@
+"""The matrix product of an affine layer."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["matmul_transposed"]
+
+FEW = 128  # rows up to which the product of the transposes is the quicker one
+SMALL = 128  # and the sizes of the weight from which it pays
+
+
+def matmul_transposed(xp: Any, x: Any, w: Any, bias: Any) -> Any:
+    """``x @ w.T + bias`` of matrices ``(rows, in)`` and ``(out, in)``.
+
+    OpenBLAS is up to a third quicker on ``w @ x.T`` when x has few rows; the transposition joins the addition of the bias.
+    """
+    if xp is np and len(x) <= FEW and len(w) >= SMALL and x.shape[1] >= SMALL:
+        turned = (w @ x.T).T
+        if bias is None:
+            return np.ascontiguousarray(turned)
+        out = np.empty(turned.shape, turned.dtype)
+        return np.add(turned, bias, out=out)
+    out = x @ w.T
+    if bias is not None:
+        out += bias
+    return out
