@@ -15,6 +15,7 @@ __all__ = [
     "MismatchError",
     "ModelError",
     "NonFiniteError",
+    "MixedDtypeError",
     "ModuleAttributeError",
     "ModuleNameError",
     "PeerError",
@@ -22,6 +23,7 @@ __all__ = [
     "SerializationError",
     "ShapeError",
     "StateDictError",
+    "UnsupportedDtypeError",
     "ValueRangeError",
 ]
 
@@ -36,6 +38,14 @@ class ShapeError(DdpflowError, RuntimeError):
 
 class DtypeError(DdpflowError, TypeError, RuntimeError):
     """A dtype that an operation does not take (PyTorch raises now one, now the other of the two built-in types)."""
+
+
+class MixedDtypeError(DtypeError, RuntimeError):
+    """Tensors of several dtypes in an operation that takes one, such as float64 data and a float32 weight."""
+
+
+class UnsupportedDtypeError(DtypeError, NotImplementedError):
+    """A dtype for which an operation is not defined, such as integers in a function of real numbers."""
 
 
 class IndexRangeError(DdpflowError, IndexError):

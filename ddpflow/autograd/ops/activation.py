@@ -6,6 +6,7 @@ import numpy as np
 
 from ddpflow.autograd.kernels import gelu as kernels
 from ddpflow.autograd.op import apply, op
+from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.autograd.ops.special import erf
 from ddpflow.errors import ValueRangeError
 
@@ -55,6 +56,7 @@ def sigmoid(xp, x):
 @op(samples=_ANY)
 def silu(xp, x):
     """``x * sigmoid(x)``, also called swish."""
+    need_floating("silu", x)
 
     def vjp(g):
         s = 1 / (1 + xp.exp(-x))
@@ -69,6 +71,7 @@ def gelu(xp, input, approximate="none"):
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08415.
     """
+    need_floating("gelu", input)
     if approximate not in ("none", "tanh"):
         raise ValueRangeError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
     quick = kernels.fits(xp, input)
@@ -96,6 +99,7 @@ def _gelu_share(xp, input, approximate):
 @op(samples=[((3, 4),), ((3, 4), 2.0, 1.0), ((),)])
 def softplus(xp, input, beta=1, threshold=20):
     """``log(1 + exp(beta * x)) / beta``, and x itself where ``beta * x`` is above the threshold."""
+    need_floating("softplus", input)
     scaled = input * beta
     y = xp.logaddexp(scaled, 0) / beta
 
@@ -109,12 +113,14 @@ def softplus(xp, input, beta=1, threshold=20):
 @op(samples=[((3, 4),), ((3, 4), 0.2), ((),)])
 def leaky_relu(xp, input, negative_slope=0.01):
     """X where it is positive, ``negative_slope * x`` elsewhere."""
+    need_floating("leaky_relu", input)
     return xp.where(input > 0, input, input * negative_slope), lambda g: xp.where(input > 0, g, g * negative_slope)
 
 
 @op(samples=[((3, 4),), ((3, 4), 0.5), ((),)])
 def elu(xp, input, alpha=1.0):
     """X where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    need_floating("elu", input)
     negative = alpha * xp.expm1(xp.minimum(input, 0))
     return (
         xp.where(input > 0, input, negative),
@@ -125,6 +131,7 @@ def elu(xp, input, alpha=1.0):
 @op(samples=[((3, 4),), ((3, 4), 0.5)])
 def celu(xp, input, alpha=1.0):
     """X where it is positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere."""
+    need_floating("celu", input)
     negative = alpha * xp.expm1(xp.minimum(input, 0) / alpha)
     return (
         xp.where(input > 0, input, negative),
@@ -135,6 +142,7 @@ def celu(xp, input, alpha=1.0):
 @op(samples=_ANY)
 def selu(xp, x):
     """The self-normalising elu. Source: Klambauer et al., arXiv:1706.02515."""
+    need_floating("selu", x)
     scale, alpha = _SELU_SCALE, _SELU_SCALE * _SELU_ALPHA
     return (
         xp.where(x > 0, x * scale, alpha * xp.expm1(xp.minimum(x, 0))),
@@ -145,12 +153,14 @@ def selu(xp, x):
 @op(samples=_ANY)
 def logsigmoid(xp, x):
     """``log(sigmoid(x))`` without overflow."""
+    need_floating("logsigmoid", x)
     return -xp.logaddexp(-x, 0), lambda g: g / (1 + xp.exp(x))
 
 
 @op(samples=_ANY)
 def mish(xp, x):
     """``x * tanh(softplus(x))``. Source: Misra, arXiv:1908.08681."""
+    need_floating("mish", x)
 
     def vjp(g):
         t = xp.tanh(xp.logaddexp(x, 0))
@@ -174,12 +184,14 @@ def relu6(input):
 @op(samples=_ANY)
 def hardsigmoid(xp, x):
     """``x / 6 + 1 / 2`` held within [0, 1]."""
+    need_floating("hardsigmoid", x)
     return xp.minimum(xp.maximum(x + 3, 0), 6) / 6, lambda g: xp.where((x > -3) & (x < 3), g / 6, 0)
 
 
 @op(samples=_ANY)
 def hardswish(xp, x):
     """``x * hardsigmoid(x)``. Source: Howard et al., arXiv:1905.02244."""
+    need_floating("hardswish", x)
     return x * xp.minimum(xp.maximum(x + 3, 0), 6) / 6, lambda g: xp.where(
         x <= -3, 0, xp.where(x < 3, g * (x / 3 + 0.5), g)
     )
@@ -188,12 +200,14 @@ def hardswish(xp, x):
 @op(samples=[((3, 4),), ((3, 4), 0.2)])
 def hardshrink(xp, input, lambd=0.5):
     """The values, but 0 where they lie within [-lambd, lambd]."""
+    need_floating("hardshrink", input)
     return xp.where(xp.abs(input) <= lambd, 0, input), lambda g: xp.where(xp.abs(input) <= lambd, 0, g)
 
 
 @op(samples=[((3, 4),), ((3, 4), 0.2)])
 def softshrink(xp, input, lambd=0.5):
     """The values moved towards 0 by lambd, and 0 where that would change the sign."""
+    need_floating("softshrink", input)
     return (
         xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * 0)),
         lambda g: xp.where(xp.abs(input) <= lambd, 0, g),

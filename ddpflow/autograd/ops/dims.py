@@ -2,9 +2,10 @@
 
 from collections import namedtuple
 
-from ddpflow.errors import IndexRangeError, ShapeError
+from ddpflow.dtype import as_dtype
+from ddpflow.errors import IndexRangeError, MixedDtypeError, ShapeError, UnsupportedDtypeError
 
-__all__ = ["axes_of", "axis_of", "is_half", "kept_shape", "named_result", "wide"]
+__all__ = ["axes_of", "axis_of", "is_half", "kept_shape", "named_result", "need_floating", "need_one_dtype", "wide"]
 
 
 def axis_of(dim, ndim):
@@ -56,6 +57,32 @@ def is_half(dtype):
 def wide(xp, a):
     """The array in float32 when it is of a half type: sums of halves are taken in float32 and rounded once."""
     return a.astype(xp.float32) if is_half(a.dtype) else a
+
+
+def need_floating(name, x):
+    """Refuse integers and booleans, for a function of real numbers.
+
+    Raises:
+        UnsupportedDtypeError: When it is given some.
+    """
+    if getattr(x.dtype, "kind", "f") in "iub":
+        raise UnsupportedDtypeError(
+            f"{name}() is not defined for {as_dtype(x.dtype)}; convert the tensor, as with float()"
+        )
+
+
+def need_one_dtype(name, x, *others):
+    """Refuse tensors of several dtypes; None counts for nothing.
+
+    Raises:
+        MixedDtypeError: When one differs from the first.
+    """
+    for other in others:
+        if other is not None and other.dtype != x.dtype:
+            raise MixedDtypeError(
+                f"{name}() takes tensors of one dtype, but got {as_dtype(x.dtype)} and {as_dtype(other.dtype)}: convert the "
+                "input with to(), or the module"
+            )
 
 
 def named_result(name, *fields):

@@ -8,7 +8,7 @@ from ddpflow.autograd.kernels.accumulate import accumulate
 from ddpflow.autograd.op import Ints, apply, op
 from ddpflow.autograd.ops.gathering import checked_index
 from ddpflow.device import array_module, unwrap
-from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
+from ddpflow.errors import DtypeError, ShapeError, UnsupportedDtypeError, ValueRangeError
 
 __all__ = ["embedding", "one_hot"]
 
@@ -69,7 +69,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     """
     index, table = unwrap(input), weight.array
     if index.dtype.kind not in "iu":
-        raise DtypeError(f"embedding() takes integer indices, not {index.dtype}; call long() on them")
+        raise UnsupportedDtypeError(f"embedding() takes integer indices, not {index.dtype}; call long() on them")
     if table.ndim != 2:
         raise ShapeError(f"embedding() takes a table of two dimensions, not shape {tuple(table.shape)}")
     rows = table.shape[0]

@@ -4,7 +4,7 @@ import math
 
 from ddpflow.autograd.op import apply, op
 from ddpflow.autograd.ops.dims import is_half
-from ddpflow.errors import DtypeError, ShapeError
+from ddpflow.errors import MixedDtypeError, ShapeError
 
 __all__ = [
     "addbmm",
@@ -62,10 +62,10 @@ def matmul(xp, a, b):
 
     Raises:
         ShapeError: When the sizes do not fit.
-        DtypeError: When the dtypes differ.
+        MixedDtypeError: When the dtypes differ.
     """
     if getattr(a, "dtype", None) != getattr(b, "dtype", None):
-        raise DtypeError(
+        raise MixedDtypeError(
             f"matmul() takes two tensors of one dtype, not {getattr(a, 'dtype', type(a))} and "
             f"{getattr(b, 'dtype', type(b))}"
         )
@@ -74,7 +74,6 @@ def matmul(xp, a, b):
     if a.ndim == 1 or b.ndim == 1:
         return _product_of_vectors(xp, a, b)
     if a.ndim > 2 and b.ndim == 2:
-
         rows = math.prod(a.shape[:-1])
 
         def to_matrix(g):

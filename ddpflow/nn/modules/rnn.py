@@ -163,6 +163,12 @@ class RNNBase(Module):
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {data.shape[-1]} in "
                 f"{tuple(data.shape)}"
             )
+        weight: Any = self._parameters["weight_ih_l0"]
+        if data.dtype is not weight.dtype:
+            raise ValueRangeError(
+                f"RNN input dtype ({data.dtype}) does not match weight dtype ({weight.dtype}): convert the input or "
+                "the module with to()"
+            )
         states = self._initial(hx, sizes[0], data, batched, order)
         output, final = self._run(data, sizes, states)
         if packed is not None:
