@@ -180,3 +180,40 @@ def test_exit_without_goodbye(ddprun: Starter, ending, code):
     assert result.code == code, result.err
     noise = [line for line in result.err.splitlines() if line.startswith("[rank")]
     assert noise == []
+
+
+def test_status_of_a_training_run(ddprun: Starter):
+    """--status shows the steps of a model in training, and whom a stuck rank waits for; --stacks shows where."""
+    launch = ddprun.start(
+        "-n",
+        2,
+        ddprun.script(
+            """
+            import ddpflow as torch
+            import ddpflow.comm as dist
+            from ddpflow.nn.parallel import DistributedDataParallel
+            dist.init_process_group()
+            net = DistributedDataParallel(torch.nn.Linear(4, 2))
+            for step in range(3):
+                net(torch.randn(8, 4)).sum().backward()
+            if RANK == 1:
+                put("1.pid", 1)
+                time.sleep(60)
+            put("0.pid", 1)
+            dist.barrier(tag="after training")
+            """
+        ),
+        env={"DDPFLOW_STALL_WARNING_S": "0.2"},
+    )
+    launch.wait_for_files("0.pid", "1.pid")
+    while b"has waited" not in launch.process.stderr.readline():
+        pass
+    status = ddprun.start("--status").result().out
+    assert re.search(
+        r"rank 0 .* step 3, waiting for [\d.]+ s in barrier #\d+ \(after training\).* by rank 1", status
+    ), status
+    assert re.search(r"rank 1 .* step 3, 0 collectives/s", status), status
+    stacks = ddprun.start("--stacks").result().out
+    assert stacks.count("script.py") == 2 and "in barrier" in stacks
+    launch.kill()
+    assert launch.result().code == 143
