@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddpflow.autograd.base import Meta, TensorBase, wrap
+from ddpflow.autograd.calling import bind, explain, not_a_tensor, repair
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.autograd.node import Node, Select, next_sequence
 from ddpflow.autograd.promotion import common, common_list, operands
@@ -17,13 +18,12 @@ from ddpflow.autograd.saved import OUTPUT, classify, save
 from ddpflow.autograd.views import note_view, refresh
 from ddpflow.device import array_module
 from ddpflow.dtype import as_numpy, get_default_dtype, is_floating
-from ddpflow.errors import DdpflowError, DtypeError, IndexRangeError, ShapeError
 
 if TYPE_CHECKING:
     from ddpflow.autograd.op import Op
     from ddpflow.autograd.tensor import Tensor
 
-__all__ = ["binary", "general", "unary", "viewing"]
+__all__ = ["binary", "general", "record_several", "unary", "viewing"]
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -38,18 +38,18 @@ def unary(definition: "Op") -> Callable[..., "Tensor"]:
         try:
             x = input.array
         except AttributeError:
-            raise _not_a_tensor(definition, input) from None
+            raise not_a_tensor(definition, input) from None
         if to_float and x.dtype.kind in "iub":
             x = x.astype(as_numpy(get_default_dtype()))
         before = silence(QUIET)
         try:
             r, vjp = rule(np if x.__class__ is _ndarray else array_module(x), x)
         except (ValueError, TypeError) as error:
-            raise _explain(definition, error, (x,)) from None
+            raise explain(definition, error, (x,)) from None
         finally:
             restore(before)
         if r.__class__ is not _ndarray:
-            r = _repair(r, x)
+            r = repair(r, x)
         t = _new(TensorBase.cls)
         t.array = r
         t._grad = t.meta = None
@@ -106,11 +106,11 @@ def binary(definition: "Op") -> Callable[..., "Tensor"]:
                 np if x.__class__ is _ndarray or y.__class__ is _ndarray else array_module(x), x, y
             )
         except (ValueError, TypeError) as error:
-            raise _explain(definition, error, (x, y)) from None
+            raise explain(definition, error, (x, y)) from None
         finally:
             restore(before)
         if r.__class__ is not _ndarray:
-            r = _repair(r, x)
+            r = repair(r, x)
         t = _new(TensorBase.cls)
         t.array = r
         t._grad = t.meta = None
@@ -172,7 +172,7 @@ def general(definition: "Op") -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            args, kwargs = _bind(definition, args, kwargs)
+            args, kwargs = bind(definition, args, kwargs)
         arrays: list[Any] = []
         edges: list[Any] = []
         xp: Any = None
@@ -195,26 +195,31 @@ def general(definition: "Op") -> Callable[..., Any]:
                 arrays.append(arg)
             edges.append(edge)
         if xp is None:
-            raise _not_a_tensor(definition, args[0] if args else None)
+            raise not_a_tensor(definition, args[0] if args else None)
         if promote is not None:
             arrays = common_list(definition, args, arrays)
         before = silence(QUIET)
         try:
             result = rule(xp, *arrays, **kwargs)
         except (ValueError, TypeError, IndexError) as error:
-            raise _explain(definition, error, arrays) from None
+            raise explain(definition, error, arrays) from None
+        except AttributeError:
+            for arg in args[: definition.tensor_count]:
+                if isinstance(arg, (str, list, tuple, dict)):
+                    raise not_a_tensor(definition, arg) from None
+            raise
         finally:
             restore(before)
         if not definition.differentiable:
             if result.__class__ is tuple:
-                return tuple([wrap(r if r.__class__ is _ndarray else _repair(r, xp)) for r in result])
-            return wrap(result if result.__class__ is _ndarray else _repair(result, xp))
+                return tuple([wrap(r if r.__class__ is _ndarray else repair(r, xp)) for r in result])
+            return wrap(result if result.__class__ is _ndarray else repair(result, xp))
         out, vjps = result
         wants = wants and grad_mode.enabled
         if out.__class__ is tuple:
-            return _several(definition, out, vjps, edges if wants else None, args, arrays, kwargs)
+            return record_several(definition, out, vjps, edges if wants else None, args, arrays, kwargs)
         if out.__class__ is not _ndarray:
-            out = _repair(out, xp)
+            out = repair(out, xp)
         t = wrap(out)
         if wants and is_floating(out.dtype):
             _record(definition, t, vjps, edges, args, arrays, kwargs, out)
@@ -239,11 +244,11 @@ def viewing(definition: "Op") -> Callable[..., Any]:
         try:
             x = input.array
         except AttributeError:
-            raise _not_a_tensor(definition, input) from None
+            raise not_a_tensor(definition, input) from None
         try:
             out, vjps = rule(np if x.__class__ is _ndarray else array_module(x), x, *options)
         except (ValueError, TypeError, IndexError) as error:
-            raise _explain(definition, error, (x,)) from None
+            raise explain(definition, error, (x,)) from None
         t = _new(TensorBase.cls)
         t.array = out
         t._grad = t.meta = None
@@ -306,11 +311,11 @@ def _record(
     return node
 
 
-def _several(
+def record_several(
     definition: Any, outs: Any, vjps: Any, edges: list[Any] | None, args: Any, arrays: Any, kwargs: Any
 ) -> tuple[Any, ...]:
     """Tensors for an operation with several outputs; each floating one gets a `Select` of the common node."""
-    outs = [out if out.__class__ is _ndarray else _repair(out, arrays[0]) for out in outs]
+    outs = [out if out.__class__ is _ndarray else repair(out, arrays[0]) for out in outs]
     tensors = tuple([wrap(out) for out in outs])
     if edges is not None:
         node = _record(definition, None, vjps, edges, args, arrays, kwargs, None)
@@ -324,46 +329,3 @@ def _several(
         for i, t in enumerate(tensors):
             note_view(definition, t, args[0], args[1:], kwargs, i)
     return tensors
-
-
-def _bind(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Move tensors that came by keyword to their places, so that vjps and arguments line up; take NumPy's names too."""
-    params = definition.params
-    for numpy_name, name in (("axis", "dim"), ("keepdims", "keepdim")):
-        if numpy_name in kwargs and numpy_name not in params and name in params:
-            kwargs[name] = kwargs.pop(numpy_name)
-    if definition.variadic or not any(isinstance(v, TensorBase) for v in kwargs.values()):
-        return args, kwargs
-    placed = list(args)
-    rest = dict(kwargs)
-    last = max(params.index(name) for name, v in kwargs.items() if isinstance(v, TensorBase) and name in params)
-    for name in params[len(placed) : last + 1]:
-        if name in rest:
-            placed.append(rest.pop(name))
-        else:
-            placed.append(definition.defaults[name])
-    return tuple(placed), rest
-
-
-def _repair(result: Any, like: Any) -> Any:
-    """An array of what NumPy returned as a scalar; CuPy arrays pass."""
-    return result if hasattr(result, "__cuda_array_interface__") else np.asarray(result)
-
-
-def _not_a_tensor(definition: Any, value: Any) -> DtypeError:
-    return DtypeError(
-        f"{definition.name}() takes a tensor, not {type(value).__name__}; make one with ddpflow.tensor(...)"
-    )
-
-
-def _explain(definition: Any, error: Exception, arrays: Any) -> Exception:
-    """PyTorch's exception type, with the operation's name and the operands' shapes, for what NumPy says."""
-    if isinstance(error, DdpflowError):
-        return error
-    shapes = ", ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
-    kind: type[Exception] = ShapeError
-    if isinstance(error, IndexError):
-        kind = IndexRangeError
-    elif isinstance(error, TypeError):
-        kind = DtypeError
-    return kind(f"{definition.name}(): {error} (tensor shapes: {shapes})")

@@ -36,6 +36,7 @@ from typing import Any
 
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.dispatch import binary, general, unary, viewing
+from ddpflow.autograd.shortcuts import comparing, single
 
 __all__ = ["REGISTRY", "Bools", "Complexes", "Definite", "Floats", "Ints", "Op", "apply", "op"]
 
@@ -165,6 +166,10 @@ def op(
         call = unary(definition)
     elif view and not several and count == 1 and not definition.variadic:
         call = viewing(definition)
+    elif required == len(parameters) == 2 == count and promote:
+        call = comparing(definition)
+    elif count == 1 and not definition.variadic and not view:
+        call = single(definition)
     else:
         call = general(definition)
     function: Any = functools.update_wrapper(call, rule)

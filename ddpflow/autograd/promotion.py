@@ -10,6 +10,7 @@ from ddpflow.errors import DtypeError
 
 __all__ = ["common", "common_list", "operands", "result_dtype"]
 
+_PLAIN = (float, int, bool, type(None))
 _SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 
 
@@ -56,6 +57,10 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
     Raises:
         DtypeError: When an operand is neither a tensor, nor an array, nor a number.
     """
+    if b.__class__ is float or b.__class__ is int:  # by far the most frequent
+        x = getattr(a, "array", None)
+        if x is not None and x.dtype.kind == "f":
+            return a, None, x, b
     a, b = _lift(definition, a, 0), _lift(definition, b, 1)
     a_is, b_is = isinstance(a, TensorBase), isinstance(b, TensorBase)
     if a_is and b_is:
@@ -78,6 +83,13 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
 def common_list(definition: Any, args: tuple[Any, ...], arrays: list[Any]) -> list[Any]:
     """The arrays of all tensor arguments cast to their common dtype; Python numbers among the tensors take part."""
     count = len(args) if definition.variadic else definition.tensor_count
+    first = getattr(arrays[0], "dtype", None)
+    if first is not None and first.kind == "f":
+        for x in arrays[1:count]:
+            if getattr(x, "dtype", None) is not first and x.__class__ not in _PLAIN:
+                break
+        else:
+            return arrays
     for i, x in enumerate(arrays[:count]):
         if isinstance(x, np.generic):  # counts as a Python number, as in `operands`
             arrays[i] = x.item()
