@@ -98,6 +98,10 @@ if TYPE_CHECKING:
     from ddpflow import testing as testing
     from ddpflow import utils as utils
     from ddpflow.serialization import load, save
+    from ddpflow.threads import get_num_interop_threads as get_num_interop_threads
+    from ddpflow.threads import get_num_threads as get_num_threads
+    from ddpflow.threads import set_num_interop_threads as set_num_interop_threads
+    from ddpflow.threads import set_num_threads as set_num_threads
 
 __version__ = "0.1.0.dev0"
 
@@ -229,11 +233,17 @@ __all__ += _typed.__all__
 
 # Rooms that are loaded on first use, so that `import ddpflow` stays quick.
 _ROOMS = {
+    "accelerator": "ddpflow.accelerator",
+    "amp": "ddpflow.amp",
     "autograd": "ddpflow.autograd",
+    "backends": "ddpflow.backends",
     "comm": "ddpflow.comm",
+    "cuda": "ddpflow.cuda",
     "distributed": "ddpflow.comm",
+    "distributions": "ddpflow.distributions",
     "launch": "ddpflow.launch",
     "linalg": "ddpflow.linalg",
+    "multiprocessing": "ddpflow.multiprocessing",
     "nn": "ddpflow.nn",
     "optim": "ddpflow.optim",
     "testing": "ddpflow.testing",
@@ -241,8 +251,15 @@ _ROOMS = {
 }
 
 
-# And two functions whose file needs much of the standard library.
-_LATER = {"load": "ddpflow.serialization", "save": "ddpflow.serialization"}
+# And functions whose files need much of the standard library.
+_LATER = {
+    "get_num_interop_threads": "ddpflow.threads",
+    "get_num_threads": "ddpflow.threads",
+    "load": "ddpflow.serialization",
+    "save": "ddpflow.serialization",
+    "set_num_interop_threads": "ddpflow.threads",
+    "set_num_threads": "ddpflow.threads",
+}
 
 
 def __getattr__(name: str) -> Any:

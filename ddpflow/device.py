@@ -3,6 +3,7 @@
 CuPy is looked up among the modules already loaded and imported only when a user asks for a GPU.
 """
 
+import importlib.util
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ddpflow.errors import DeviceError
 
-__all__ = ["Device", "array_module", "as_device", "device_of", "mark_modified", "move", "unwrap"]
+__all__ = ["Device", "array_module", "as_device", "device_of", "mark_modified", "move", "unwrap", "usable_cupy"]
 
 
 class Device:
@@ -90,6 +91,16 @@ def move(array: Any, device: Device) -> Any:
     cupy = _import_cupy()
     with cupy.cuda.Device(0 if device.index is None else device.index):
         return cupy.asarray(array)
+
+
+def usable_cupy() -> Any:
+    """CuPy when it is installed and sees a GPU, else None; where it is not installed nothing is imported."""
+    if "cupy" not in sys.modules and importlib.util.find_spec("cupy") is None:
+        return None
+    try:
+        return _import_cupy()
+    except DeviceError:
+        return None
 
 
 def _import_cupy() -> Any:

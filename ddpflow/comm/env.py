@@ -212,6 +212,10 @@ def _from_torchrun(read: _Reader, launcher: str) -> ProcessContext:
     local_rank, local_world = read.number("LOCAL_RANK", 0), read.number("LOCAL_WORLD_SIZE", 1)
     node, nodes = read.number("GROUP_RANK", 0), read.number("GROUP_WORLD_SIZE", 1)
     addr, port = read.text("MASTER_ADDR"), read.number("MASTER_PORT", 1, 65535)
+    store = read.text("DDPFLOW_STORE_ADDR") if launcher == "ddprun" else None
+    if store is not None:  # scripts written for torch.multiprocessing.spawn set an address of their own
+        addr, _, digits = store.rpartition(":")
+        port = int(digits) if digits.isdigit() else port
     derivable = world == 1 or local_world is not None
     missing = [n for n in _REQUIRED if read.text(n) is None and not (n == "LOCAL_RANK" and derivable)]
     if missing:

@@ -78,6 +78,7 @@ def rank_environment(
         GROUP_WORLD_SIZE=str(place.n_nodes),
         MASTER_ADDR=place.master_addr,
         MASTER_PORT=str(place.master_port),
+        DDPFLOW_STORE_ADDR=f"{place.master_addr}:{place.master_port}",
         DDPFLOW_JOB_TOKEN=place.token,
         DDPFLOW_RUN_ID=place.run_id,
         DDPFLOW_RUN_DIR=place.run_dir,

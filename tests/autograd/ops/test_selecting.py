@@ -85,12 +85,8 @@ def test_parts():
     assert x.narrow(0, 1, 2).shape == (2, 4) and x.narrow(1, -2, 1).tolist() == [[2], [6], [10]]
     assert x.narrow_copy(0, 0, 1).shape == (1, 4)
     assert ddpflow.select_scatter(x, ddpflow.ones(4, dtype=ddpflow.float64), 0, 1)[1].tolist() == [1] * 4
-    assert ddpflow.slice_scatter(x, ddpflow.zeros(3, 2, dtype=ddpflow.float64), 1, 0, None, 2)[0].tolist() == [
-        0,
-        1,
-        0,
-        3,
-    ]
+    zeros = ddpflow.zeros(3, 2, dtype=ddpflow.float64)
+    assert ddpflow.slice_scatter(x, zeros, 1, 0, None, 2)[0].tolist() == [0, 1, 0, 3]
     assert ddpflow.fill(x, 3.0).numpy().sum() == 36 and x.numpy().sum() == 66
 
 

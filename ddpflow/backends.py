@@ -1,0 +1,74 @@
+"""Switches of PyTorch's backends that scripts set. They can be set and read; none changes anything here."""
+
+from typing import Any
+
+from ddpflow.device import usable_cupy
+
+__all__ = ["Switches", "cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
+
+
+class Switches:
+    """A group of switches of one backend.
+
+    Args:
+        available: Whether this backend is there, or a function that tells.
+        switches: Names and starting values.
+    """
+
+    def __init__(self, available: Any = False, **switches: Any) -> None:
+        self._available = available
+        self.__dict__.update(switches)
+
+    def is_available(self) -> bool:
+        """Whether this backend is there."""
+        return bool(self._available() if callable(self._available) else self._available)
+
+    def is_built(self) -> bool:
+        """Whether this backend is there."""
+        return self.is_available()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_available" and not hasattr(self, name):
+            raise AttributeError(f"there is no switch {name!r}; known: {', '.join(self.names())}")
+        super().__setattr__(name, value)
+
+    def names(self) -> list[str]:
+        """The names of the switches."""
+        return sorted(name for name in self.__dict__ if not name.startswith("_"))
+
+
+def _gpu() -> bool:
+    return usable_cupy() is not None
+
+
+cudnn = Switches(
+    _gpu,
+    enabled=True,
+    benchmark=False,
+    benchmark_limit=10,
+    deterministic=False,
+    allow_tf32=True,
+    fp32_precision="none",
+    version=lambda: None,
+)
+cuda = Switches(
+    _gpu,
+    matmul=Switches(
+        _gpu,
+        allow_tf32=False,
+        allow_fp16_reduced_precision_reduction=True,
+        allow_bf16_reduced_precision_reduction=True,
+        fp32_precision="none",
+    ),
+    enable_flash_sdp=lambda enabled: None,
+    enable_math_sdp=lambda enabled: None,
+    enable_mem_efficient_sdp=lambda enabled: None,
+    flash_sdp_enabled=lambda: True,
+    math_sdp_enabled=lambda: True,
+    mem_efficient_sdp_enabled=lambda: True,
+)
+mps = Switches(False)
+mkl = Switches(False)
+mkldnn = Switches(False, enabled=False)
+openmp = Switches(False)
+cpu = Switches(True, get_cpu_capability=lambda: "DEFAULT")
