@@ -1,6 +1,7 @@
 """The program ddprun."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -24,11 +25,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 where every rank ended with 0, 2 where nothing was started, else the root cause's.
     """
+    _open_standard_streams()
     try:
         return _run(parse(sys.argv[1:] if argv is None else argv))
     except (ConfigError, LaunchError) as error:
         sys.stderr.write(f"ddprun: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        # Before the supervisor takes over.
+        return 128 + signal.SIGINT
+
+
+def _open_standard_streams() -> None:
+    """Makes sure that descriptors 0 to 2 are open: the pipes of a rank must not get their numbers."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
 
 
 def _run(options: Options) -> int:

@@ -166,7 +166,9 @@ class FirstHost:
         if kind == "hello":
             self._greet(channel, message)
             return
-        node = next(node for node, guest in self._guests.items() if guest is channel)
+        node = self._node_of(channel)
+        if node is None:
+            return
         if kind == "failed":
             self._spread(FailureRecord(**message["record"]), channel)
         elif kind == "stop":
@@ -178,6 +180,8 @@ class FirstHost:
 
     def _greet(self, channel: Channel, hello: Message) -> None:
         """Takes a launcher in, unless what it wants contradicts what this one wants."""
+        if channel not in self._strangers:
+            return
         self._strangers.remove(channel)
         node, host, nnodes = int(hello["node"]), str(hello["host"]), self._options.nnodes
         if hello["nnodes"] != nnodes:
@@ -199,7 +203,9 @@ class FirstHost:
             if "token" in reason:
                 self._hooks.say(f"turned a launcher away: {reason}")
             return
-        node = next(node for node, guest in self._guests.items() if guest is channel)
+        node = self._node_of(channel)
+        if node is None:
+            return
         del self._guests[node]
         self._running.discard(node)
         if not self._started:
@@ -207,6 +213,9 @@ class FirstHost:
             del self._hello[node]
             return
         self._spread(lost_record(node, self._hello[node]["host"], self._first_rank[node], reason), channel)
+
+    def _node_of(self, channel: Channel) -> int | None:
+        return next((node for node, guest in self._guests.items() if guest is channel), None)
 
     def _spread(self, record: FailureRecord, source: Channel) -> None:
         self._root = self._root or record

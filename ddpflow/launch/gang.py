@@ -1,12 +1,13 @@
 """All ranks of one host through one attempt: started together, watched, and ended together."""
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ddpflow.comm.failure import FailureRecord, first, read_all
+from ddpflow.comm.failure import FailureRecord, read_all
 from ddpflow.launch.environment import Placement
 from ddpflow.launch.loop import Loop, Timer
 from ddpflow.launch.rank import Rank
@@ -64,6 +65,7 @@ class Gang:
         self._ended_by_us: set[int] = set()
         self._stuck: list[int] = []
         self._told = False
+        self._records: dict[int, FailureRecord] = {}
 
     def add(self, rank: Rank) -> None:
         """Watches a rank that was just started."""
@@ -99,8 +101,13 @@ class Gang:
 
     def fail_from_elsewhere(self, record: FailureRecord) -> None:
         """Ends the gang because of a rank on another host, and tells the ranks here of it."""
-        record.write(self._place.run_dir)
+        self._publish(record)
         self._wind_down()
+
+    def look_for_ends(self) -> None:
+        """Sees ranks that have ended, where the system cannot say so through a descriptor."""
+        for rank in self.ranks:
+            rank.look()
 
     def kill(self) -> None:
         """Kills what still runs, with everything in its process group."""
@@ -117,10 +124,10 @@ class Gang:
         for rank in self.ranks:
             if not rank.is_running:
                 rank.reap()
-        records = read_all(self._place.run_dir)
+        records = self._all_records()
         failed = {record.rank for record in records}
         return Outcome(
-            root=first(self._place.run_dir),
+            root=_root_cause(records),
             records=records,
             ended=sorted(self._ended_by_us - failed),
             stuck=self._stuck,
@@ -130,13 +137,22 @@ class Gang:
 
     def _fail(self, record: FailureRecord) -> None:
         """Publishes a failure of this host and ends the gang."""
-        # A Python rank has written its own record, which then stands.
-        record.write(self._place.run_dir)
+        self._publish(record)
         if not self._told:
             self._told = True
-            local = [r for r in read_all(self._place.run_dir) if r.node == self._place.node_rank]
-            self._on_failure(min(local, key=lambda r: (r.is_secondary, r.time), default=record))
+            local = [r for r in self._all_records() if r.node == self._place.node_rank]
+            self._on_failure(_root_cause(local) or record)
         self._wind_down()
+
+    def _publish(self, record: FailureRecord) -> None:
+        self._records.setdefault(record.rank, record)
+        # A Python rank has written its own record, which then stands.
+        record.write(self._place.run_dir)
+
+    def _all_records(self) -> list[FailureRecord]:
+        """Returns all records in order of rank: the directory's, which know most, and ours, which need no disk."""
+        found = {record.rank: record for record in read_all(self._place.run_dir)}
+        return [record for _, record in sorted({**self._records, **found}.items())]
 
     def _wind_down(self) -> None:
         """Ends the gang: first by itself, then by SIGTERM, then by SIGKILL."""
@@ -182,8 +198,17 @@ class Gang:
     def _look(self) -> None:
         """Sees the record of a rank that has failed, but does not manage to exit."""
         self._look_timer = self._loop.call_later(_LOOK_S, self._look)
-        mtime = os.stat(self._place.run_dir).st_mtime_ns
-        if self._stage == "running" and (mtime != self._seen_mtime or time.time_ns() - mtime < 1_000_000_000):
-            self._seen_mtime = mtime
-            if record := first(self._place.run_dir):
-                self._fail(record)
+        if self._stage != "running":
+            return
+        with contextlib.suppress(OSError):
+            mtime = os.stat(self._place.run_dir).st_mtime_ns
+            # The time stamp's grain is a clock tick: a change is settled only when it is a bit old.
+            if mtime != self._seen_mtime or time.time_ns() - mtime < 1_000_000_000:
+                self._seen_mtime = mtime
+                if record := _root_cause(read_all(self._place.run_dir)):
+                    self._fail(record)
+
+
+def _root_cause(records: Iterable[FailureRecord]) -> FailureRecord | None:
+    """Returns the earliest record that does not merely pass on another rank's failure."""
+    return min(records, key=lambda record: (record.is_secondary, record.time), default=None)

@@ -36,11 +36,13 @@ class Guardian:
 
     def tell(self, run_id: str, run_dir: str) -> None:
         """Names the run that now has to be ended, and its directory, if the launcher dies."""
-        os.write(self._writer, f"{run_id}\t{run_dir}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(self._writer, f"{run_id}\t{run_dir}\n".encode())
 
     def dismiss(self) -> None:
         """Ends the process: nothing is left to guard."""
-        os.write(self._writer, b"\t\n")
+        with contextlib.suppress(OSError):
+            os.write(self._writer, b"\t\n")
         os.close(self._writer)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO
 
-from ddpflow.launch.loop import Loop
+from ddpflow.launch.loop import Loop, Timer
 
 __all__ = ["RECENT", "Console", "Stream", "rank_prefix"]
 
@@ -20,6 +20,7 @@ _HIGH_WATER = 1 << 20
 _LONGEST_LINE = 8 << 20
 # How much of a stream's end is kept for the report on a failure.
 RECENT = 16384
+_PROMPT_S = 0.1
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
 
@@ -38,10 +39,10 @@ class Console:
     Args:
         loop: Event loop that writes what is kept.
         fd: Descriptor to write to.
-        on_closed: Called once when the reader of the output has gone.
+        on_closed: Called once, with the reason, when nothing can be written any more: the reader has gone, say.
     """
 
-    def __init__(self, loop: Loop, fd: int, on_closed: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, fd: int, on_closed: Callable[[OSError], None]) -> None:
         self.fd = fd
         self.is_terminal = os.isatty(fd)
         self._waiting: list[Callable[[], None]] = []
@@ -87,13 +88,16 @@ class Console:
         self._bar = None
         self._put(start + line)
 
-    def flush(self, timeout_s: float) -> None:
-        """Waits until everything is written, at most ``timeout_s`` for each piece."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has been written."""
+        return not self._queue
+
+    def finish(self) -> None:
+        """Ends the line that a progress bar stands on."""
         if self._bar is not None:
             self._bar = None
             self._put(b"\n")
-        while self._queue and not self._closed and self._poll.poll(timeout_s * 1000):
-            self._write_some()
 
     def _put(self, data: bytes) -> None:
         if self._closed:
@@ -131,13 +135,13 @@ class Console:
             written = os.write(self.fd, data)
         except BlockingIOError:
             written = 0
-        except OSError:
+        except OSError as error:
             self._closed = True
             self._queue.clear()
             self._queued = 0
             self._loop.remove_writer(self.fd)
             self._wake()
-            self._on_closed()
+            self._on_closed(error)
             return
         self._queued -= written
         if written < len(data):
@@ -153,7 +157,8 @@ class Stream:
         console: Where lines go, or None to show nothing.
         prefix: Put in front of each line.
         file: Gets every byte as it came, or None.
-        live: Whether unfinished lines that look like a progress bar are shown at once. At most one rank's should be.
+        live: Whether unfinished lines are shown: progress bars at once, prompts on a terminal after a moment. At most
+            one rank's should be.
     """
 
     def __init__(
@@ -172,6 +177,7 @@ class Stream:
         self._tail: list[bytes] = []
         self._tail_size = 0
         self._has_bar = False
+        self._prompt: Timer | None = None
         os.set_blocking(fd, False)
         loop.add_reader(fd, self._read_ready)
 
@@ -212,7 +218,15 @@ class Stream:
             self._show(data, self._console)
         return True
 
+    def _show_prompt(self) -> None:
+        """Shows an unfinished line that waits for an answer, perhaps."""
+        if self._tail and self._console is not None:
+            self._has_bar = True
+            self._console.write_bar(self._prefix + b"".join(self._tail))
+
     def _show(self, data: bytes, console: Console) -> None:
+        if self._prompt is not None:
+            self._prompt.cancel()
         cut = data.rfind(b"\n") + 1
         if cut:
             self._tail.append(data[:cut])
@@ -228,6 +242,8 @@ class Stream:
             self._tail_size = len(self._tail[0])
             self._has_bar = True
             console.write_bar(self._prefix + self._tail[0])
+        elif self._live and self._tail and console.is_terminal:
+            self._prompt = self._loop.call_later(_PROMPT_S, self._show_prompt)
         elif self._tail_size > _LONGEST_LINE:
             self._show_lines(b"".join(self._tail) + b"\n", console)
             self._tail, self._tail_size = [], 0
@@ -246,6 +262,8 @@ class Stream:
         if not self.is_open:
             return
         self.is_open = False
+        if self._prompt is not None:
+            self._prompt.cancel()
         if self._tail and self._console is not None:
             self._show_lines(b"".join(self._tail) + b"\n", self._console)
             self._tail = []

@@ -63,6 +63,8 @@ class Rank:
     signal: int | None = None
     ended: float | None = None
     _pidfd: int = -1
+    _loop: Loop | None = None
+    _on_end: Callable[["Rank"], None] | None = None
 
     @classmethod
     def start(
@@ -107,15 +109,20 @@ class Rank:
 
     def watch(self, loop: Loop, on_end: Callable[["Rank"], None]) -> None:
         """Calls ``on_end`` when the process has ended. Until ``reap``, its id stays its own."""
+        self._loop, self._on_end = loop, on_end
+        # Without a descriptor (old kernels, EMFILE), SIGCHLD makes the supervisor call ``look``.
+        with contextlib.suppress(OSError, AttributeError):
+            self._pidfd = os.pidfd_open(self.pid)
+            loop.add_reader(self._pidfd, self.look)
 
-        def look() -> None:
-            if self._collect():
-                loop.remove_reader(self._pidfd)
+    def look(self) -> None:
+        """Sees whether the process has ended, and then says so, once."""
+        if self.is_running and self._collect():
+            if self._pidfd >= 0 and self._loop is not None:
+                self._loop.remove_reader(self._pidfd)
                 os.close(self._pidfd)
-                on_end(self)
-
-        self._pidfd = os.pidfd_open(self.pid)
-        loop.add_reader(self._pidfd, look)
+            if self._on_end is not None:
+                self._on_end(self)
 
     def send(self, number: int) -> None:
         """Sends a signal to the process, not to its children; a signal that ends it also wakes it if it is stopped."""

@@ -78,7 +78,9 @@ class Starter:
                 pipes[fd] = os.pipe2(os.O_CLOEXEC)
                 files[fd] = pipes[fd][1]
         threads = None if self.user_sets_threads else self.threads
-        environment = rank_environment(self._environ, place, local_rank, store_fd, threads, options.extra_env)
+        environment = rank_environment(
+            {**self._environ, **self._terminal_size(place)}, place, local_rank, store_fd, threads, options.extra_env
+        )
         cores = self._shares[local_rank] if self._shares else None
         # Where the launcher reports, the rank leaves its traceback to it; on a bare terminal it prints as usual.
         command = bootstrap_command(options.kind, options.target, options.arguments, cores, quiet=2 in files)
@@ -112,6 +114,14 @@ class Starter:
             if record.rank in local and record.traceback and os.path.exists(path):
                 with open(path, "a") as file:
                     file.write(record.traceback)
+
+    def _terminal_size(self, place: Placement) -> dict[str, str]:
+        """Returns the size of the terminal behind the pipes, less the room for the rank's mark, for progress bars."""
+        console = self._consoles[2]
+        if not console.is_terminal or "COLUMNS" in self._environ:
+            return {}
+        columns, lines = os.get_terminal_size(console.fd)
+        return {"COLUMNS": str(max(20, columns - len(rank_prefix(place.world_size, False)))), "LINES": str(lines)}
 
     def close(self) -> None:
         """Closes what was opened for all ranks."""

@@ -1,11 +1,14 @@
 """The launcher's main line: one attempt after another, signals passed on, the report, and nothing left behind."""
 
+import contextlib
+import errno
 import os
 import signal
 import time
 from collections.abc import Mapping
 
 from ddpflow.comm.failure import FailureRecord
+from ddpflow.errors import LaunchError
 from ddpflow.launch.environment import Placement
 from ddpflow.launch.first_host import FirstHost
 from ddpflow.launch.gang import Gang, Outcome
@@ -17,6 +20,7 @@ from ddpflow.launch.options import Options
 from ddpflow.launch.other_host import OtherHost
 from ddpflow.launch.output import Console
 from ddpflow.launch.processes import become_subreaper, end_strays, reap_orphans
+from ddpflow.launch.rank import Rank
 from ddpflow.launch.report import exit_code, failure_report, write_json
 from ddpflow.launch.rundir import RunDir, live_runs, runs_folder
 from ddpflow.launch.starter import Starter
@@ -27,7 +31,6 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # Signals after which ranks that end with 0 have done what they were asked to.
 _ORDERLY = (signal.SIGTERM, signal.SIGHUP)
 _STRAY_PATIENCE_S = 1.0
-_FLUSH_S = 5.0
 
 
 class _Interrupted(Exception):
@@ -49,9 +52,9 @@ class Supervisor:
         self._gang: Gang | None = None
         self._guardian: Guardian | None = None
         self._stop_signal: int | None = None
-        out = Console(self._loop, 1, self._on_reader_gone)
+        out = Console(self._loop, 1, self._on_output_closed)
         same = os.path.samestat(os.fstat(1), os.fstat(2))
-        self._consoles = {1: out, 2: out if same else Console(self._loop, 2, self._on_reader_gone)}
+        self._consoles = {1: out, 2: out if same else Console(self._loop, 2, self._on_output_closed)}
         self._starter = Starter(self._loop, options, self._consoles, environ)
         self._run_id = options.run_id or os.urandom(4).hex()
         self._link = self._make_link()
@@ -71,16 +74,23 @@ class Supervisor:
         self._loop.handle_signals(signals, self._on_signal)
         try:
             live_runs(runs_folder(self._environ))
-            return self._run()
+            code = self._run()
         except _Interrupted:
-            return self._stopped_code()
+            code = self._stopped_code()
         finally:
             self._link.close()
             self._guardian.dismiss()
-            for console in self._consoles.values():
-                console.flush(_FLUSH_S)
             self._starter.close()
+            self._finish_output()
             self._loop.close()
+        return code
+
+    def _finish_output(self) -> None:
+        """Waits until all output is written, however slow its reader is; a signal ends the wait."""
+        for console in self._consoles.values():
+            console.finish()
+        with contextlib.suppress(_Interrupted):
+            self._loop.run_until(lambda: all(console.is_idle for console in self._consoles.values()))
 
     def _run(self) -> int:
         start = self._link.meet()
@@ -126,7 +136,7 @@ class Supervisor:
         try:
             for local_rank in range(options.nproc):
                 store_fd = start.listener.fileno() if start.listener is not None and local_rank == 0 else None
-                gang.add(self._starter.start(place, local_rank, store_fd))
+                gang.add(self._start_rank(place, local_rank, store_fd))
             if start.listener is not None:
                 # From here on the port is rank 0's: when that rank dies, it must not seem to be open.
                 start.listener.close()
@@ -141,6 +151,13 @@ class Supervisor:
             run_dir.remove()
             self._gang = None
         return outcome
+
+    def _start_rank(self, place: Placement, local_rank: int, store_fd: int | None) -> Rank:
+        try:
+            return self._starter.start(place, local_rank, store_fd)
+        except OSError as error:
+            # Log files that cannot be written, too many open files.
+            raise LaunchError(f"cannot start rank {place.first_rank + local_rank}: {error}") from None
 
     def _clean_up(self, gang: Gang, run_id: str) -> Outcome:
         """Collects the last output and ends what ranks have left running."""
@@ -163,7 +180,10 @@ class Supervisor:
             self._starter.append_tracebacks(log_dir, outcome.records, local)
         for path in (os.path.join(log_dir, "error.json") if log_dir else None, options.report):
             if path:
-                write_json(path, outcome, self._run_id)
+                try:
+                    write_json(path, outcome, self._run_id)
+                except OSError as error:
+                    self._say(f"cannot write the report: {error}")
         with_details = start.world_size > 1 or bool(log_dir)
         self._consoles[2].write(failure_report(outcome, local, with_details, log_dir or None).encode())
 
@@ -225,13 +245,18 @@ class Supervisor:
             if self._gang is not None:
                 self._gang.stop(number)
 
-    def _on_reader_gone(self) -> None:
+    def _on_output_closed(self, error: OSError) -> None:
+        """Ends the job, as any program whose output is lost, with a word where there is somebody to hear it."""
+        if error.errno != errno.EPIPE:
+            self._say(f"cannot write the output: {error.strerror}")
         if self._stop_signal is None:
             self._stop(signal.SIGPIPE, signal.SIGTERM)
 
     def _on_signal(self, number: int) -> None:
         gang = self._gang
         if number == signal.SIGCHLD:
+            if gang is not None:
+                gang.look_for_ends()
             reap_orphans(self._known(gang))
         elif number == signal.SIGTSTP:
             self._suspend(gang)

@@ -1,5 +1,6 @@
 """What ranks print arrives whole, in order, marked, at once, and complete."""
 
+import errno
 import os
 import pty
 import re
@@ -18,8 +19,8 @@ class Wire:
         self.loop = Loop()
         self.shown, writer = os.pipe()
         os.set_blocking(self.shown, False)
-        self.closed: list[bool] = []
-        self.console = console or Console(self.loop, writer, lambda: self.closed.append(True))
+        self.closed: list[OSError] = []
+        self.console = console or Console(self.loop, writer, self.closed.append)
         self.writer = writer
         reader, self.rank = os.pipe()
         self.stream = Stream(self.loop, reader, self.console, prefix, live=live)
@@ -34,7 +35,7 @@ class Wire:
         """Lets the rank close its stream, and returns what is shown then."""
         os.close(self.rank)
         self.loop.run_once(1)
-        self.console.flush(1)
+        self.console.finish()
         return self.read()
 
     def read(self) -> bytes:
@@ -72,7 +73,7 @@ def test_progress_bar_on_a_terminal():
     """On a terminal, another rank's line takes the bar's place and the bar is drawn again below it."""
     controller, terminal = pty.openpty()
     loop = Loop()
-    console = Console(loop, terminal, lambda: None)
+    console = Console(loop, terminal, print)
     assert console.is_terminal
     console.write_bar(b"[rank 0] 40%")
     console.write(b"[rank 1] hello\n")
@@ -84,6 +85,24 @@ def test_progress_bar_on_a_terminal():
     assert seen == expected
     os.close(controller)
     os.close(terminal)
+
+
+def test_prompt_appears_on_a_terminal():
+    """An unfinished line of the live rank that stays unfinished is shown: somebody may have to answer it."""
+    controller, terminal = pty.openpty()
+    loop = Loop()
+    reader, rank = os.pipe()
+    stream = Stream(loop, reader, Console(loop, terminal, print), b"[rank 0] ", live=True)
+    os.write(rank, b"(Pdb) ")
+    loop.run_once(1)
+    loop.run_once(1)
+    assert os.read(controller, 1000) == b"[rank 0] (Pdb) \x1b[K"
+    os.write(rank, b"done\n")
+    loop.run_once(1)
+    assert os.read(controller, 1000) == b"\r[rank 0] (Pdb) done\r\n"
+    stream.drain()
+    for fd in (rank, controller, terminal):
+        os.close(fd)
 
 
 def test_bars_of_other_ranks_wait_for_their_end():
@@ -118,7 +137,7 @@ def test_lost_reader_is_told_once():
     os.close(wire.shown)
     for _ in range(3):
         wire.console.write(b"line\n")
-    assert wire.closed == [True]
+    assert [error.errno for error in wire.closed] == [errno.EPIPE]
 
 
 def test_colour_only_where_asked_for():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.conftest import Starter, all_gone, is_alive
+from tests.launch.conftest import PROGRAM, Starter, all_gone, is_alive
 
 
 def test_all_ranks_run_and_see_their_place(ddprun: Starter):
@@ -395,3 +395,48 @@ def test_launcher_sleeps_between_events(ddprun: Starter):
     launch.kill()
     launch.result()
     assert int(status.partition("voluntary_ctxt_switches:")[2].split()[0]) < 200
+
+
+def test_lost_run_directory_hides_no_failure(ddprun: Starter):
+    """A failure counts even where it cannot be written down: a full disk, an eager cleaner."""
+    result = ddprun.run(
+        """
+        import shutil
+        if RANK == 1:
+            shutil.rmtree(os.environ["DDPFLOW_RUN_DIR"])
+            sys.exit(3)
+        time.sleep(60)
+        """,
+        "-n",
+        2,
+    )
+    assert result.code == 3
+    assert "rank 1 failed first" in result.err and "it exited with code 3" in result.err
+
+
+def test_output_that_cannot_be_written(ddprun: Starter):
+    """A full disk under the launcher's output ends the job with a line that says so."""
+    with open("/dev/full", "wb") as full:
+        launch = ddprun.start("-n", 2, ddprun.script("print('hello')\ntime.sleep(60)"), stdout=full)
+        result = launch.result()
+    assert result.code == 128 + signal.SIGPIPE
+    assert "cannot write the output: No space left on device" in result.err
+
+
+def test_closed_standard_streams(ddprun: Starter):
+    """Without standard input and output the job runs all the same."""
+    script = ddprun.script("print('hello')\nput(f'{RANK}.ran', 1)")
+    launch = ddprun.start(script, program=("sh", "-c", 'exec "$@" <&- >&-', "sh", *PROGRAM, "-n", "2"))
+    result = launch.result()
+    assert (result.code, result.out) == (0, ""), result.err
+    assert sorted(path.name for path in ddprun.folder.glob("*.ran")) == ["0.ran", "1.ran"]
+    assert "Traceback" not in result.err
+
+
+def test_log_files_that_cannot_be_written(ddprun: Starter):
+    """A log directory that cannot be made is one line, and nothing starts."""
+    (ddprun.folder / "logs").touch()
+    result = ddprun.run("put('started', 1)", "-n", 2, "--log-dir", "logs")
+    assert result.code == 2
+    assert "cannot start rank 0: [Errno" in result.err and "Traceback" not in result.err
+    assert not (ddprun.folder / "started").exists()
