@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(parse(sys.argv[1:] if argv is None else argv))
     except (ConfigError, LaunchError) as error:
-        sys.stderr.write(f"ddprun: {error}\n")
+        print(f"ddprun: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         # Before the supervisor takes over.
@@ -45,13 +45,13 @@ def _open_standard_streams() -> None:
 
 def _run(options: Options) -> int:
     if options.action == "help":
-        sys.stdout.write(HELP)
+        print(HELP, end="")
         return 0
     if options.action == "status":
-        sys.stdout.write(show_status(options.target, os.environ))
+        print(show_status(options.target, os.environ), end="")
         return 0
     if options.action == "stacks":
-        return show_stacks(options.target, os.environ)
+        return show_stacks(options.target, os.environ, lambda text: print(text, end=""))
     check_target(options.kind, options.target)
     options = place_host(options, os.environ)
     token = read_token(options, os.environ) if options.nnodes > 1 else None

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -121,8 +120,13 @@ def _rank_line(old: RankView, new: RankView, elapsed_s: float) -> str:
     return text + f"{(now.collectives - was.collectives) / elapsed_s:.0f} collectives/s, last #{now.collectives}"
 
 
-def show_stacks(name: str, environ: Mapping[str, str], write: Callable[[str], object] = sys.stdout.write) -> int:
+def show_stacks(name: str, environ: Mapping[str, str], write: Callable[[str], object]) -> int:
     """Prints the Python stacks of all threads of each rank, also of those that are stuck in native code.
+
+    Args:
+        name: The run, or "" for the only one.
+        environ: Says where runs lie.
+        write: Called with each piece of text.
 
     Returns:
         The exit code: 1 where a rank did not answer.

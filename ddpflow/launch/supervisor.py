@@ -96,7 +96,11 @@ class Supervisor:
         start = self._link.meet()
         self._announce(start)
         while True:
-            outcome = self._attempt(start)
+            try:
+                outcome = self._attempt(start)
+            finally:
+                if start.listener is not None:
+                    start.listener.close()
             reported = outcome.root is not None
             if reported:
                 self._report(outcome, start)
