@@ -5,7 +5,17 @@ from collections import namedtuple
 from ddpflow.dtype import as_dtype
 from ddpflow.errors import IndexRangeError, MixedDtypeError, ShapeError, UnsupportedDtypeError
 
-__all__ = ["axes_of", "axis_of", "is_half", "kept_shape", "named_result", "need_floating", "need_one_dtype", "wide"]
+__all__ = [
+    "axes_of",
+    "axis_of",
+    "is_half",
+    "kept_shape",
+    "named_result",
+    "need_floating",
+    "need_one_dtype",
+    "some_axes",
+    "wide",
+]
 
 
 def axis_of(dim, ndim):
@@ -44,9 +54,14 @@ def axes_of(dim, ndim):
     return axes or tuple(range(ndim))
 
 
+def some_axes(dim, ndim):
+    """As `axes_of`, but None for all axes: NumPy reduces everything quicker when it is not told the axes."""
+    return None if dim is None else axes_of(dim, ndim)
+
+
 def kept_shape(shape, axes):
-    """The shape after a reduction over ``axes`` that keeps them with length 1."""
-    return tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    """The shape after a reduction over ``axes`` (None for all) that keeps them with length 1."""
+    return (1,) * len(shape) if axes is None else tuple([1 if i in axes else n for i, n in enumerate(shape)])
 
 
 def is_half(dtype):

@@ -1,7 +1,10 @@
 """Reductions: sums, products, extremes and truth over one dimension, several, or all."""
 
+import math
+
+from ddpflow.autograd.kernels.spread import spread
 from ddpflow.autograd.op import Bools, Ints, op
-from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, wide
+from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, some_axes, wide
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
@@ -42,10 +45,9 @@ def _total(xp, a, axes, keepdim):
 @op(samples=[*_DIMS, _EMPTY, (Ints((3, 2), 5), 0)])
 def sum(xp, input, dim=None, keepdim=False, dtype=None):
     """Sum over the given dimensions, or all; integers and booleans give int64, halves are added in float32."""
-    axes = axes_of(dim, input.ndim)
-    shape, kept = input.shape, kept_shape(input.shape, axes)
+    axes, shape = some_axes(dim, input.ndim), input.shape
     a = input if dtype is None else input.astype(as_numpy(dtype))
-    return _total(xp, a, axes, keepdim), lambda g: xp.broadcast_to(g.reshape(kept), shape)
+    return _total(xp, a, axes, keepdim), lambda g: spread(xp, g, axes, shape)
 
 
 @op(samples=_DIMS)
@@ -60,14 +62,15 @@ def mean(xp, input, dim=None, keepdim=False, dtype=None):
         raise DtypeError(
             f"mean() takes a floating tensor, not {as_dtype(a.dtype)}; convert it, or pass dtype=ddpflow.float32"
         )
-    axes = axes_of(dim, input.ndim)
-    shape, kept = input.shape, kept_shape(input.shape, axes)
-    count = 1
-    for axis in axes:
-        count *= shape[axis]
-    out = wide(xp, a).sum(axes, keepdims=keepdim)
-    out = (out / count if count else out * xp.nan).astype(a.dtype)
-    return out, lambda g: xp.broadcast_to((g / count).reshape(kept), shape)
+    axes, shape = some_axes(dim, input.ndim), input.shape
+    count = input.size if axes is None else math.prod([shape[axis] for axis in axes])
+    if count == 0:
+        return input.sum(axes, keepdims=keepdim) * xp.nan, lambda g: spread(xp, g, axes, shape)
+    if is_half(a.dtype):
+        out = (a.sum(axes, dtype=xp.float32, keepdims=keepdim) / count).astype(a.dtype)
+    else:
+        out = a.sum(axes, keepdims=keepdim) / count
+    return out, lambda g: spread(xp, g / count, axes, shape)
 
 
 @op(samples=[*_DIMS, _EMPTY])
@@ -89,7 +92,9 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 @op(samples=_DIMS[:-1])
 def amax(xp, input, dim=None, keepdim=False):
     """The greatest element over the given dimensions, or all; equal ones share the gradient evenly."""
-    axes = _nonempty(input.shape, axes_of(dim, input.ndim)) if input.size == 0 else axes_of(dim, input.ndim)
+    axes = some_axes(dim, input.ndim)
+    if input.size == 0:
+        _nonempty(input.shape, axes_of(dim, input.ndim))
     out = xp.asarray(input.max(axes, keepdims=keepdim))
     return out, lambda g: _even_share(xp, g, input, out, axes)
 
@@ -97,7 +102,9 @@ def amax(xp, input, dim=None, keepdim=False):
 @op(samples=_DIMS[:-1])
 def amin(xp, input, dim=None, keepdim=False):
     """The least element over the given dimensions, or all; equal ones share the gradient evenly."""
-    axes = _nonempty(input.shape, axes_of(dim, input.ndim)) if input.size == 0 else axes_of(dim, input.ndim)
+    axes = some_axes(dim, input.ndim)
+    if input.size == 0:
+        _nonempty(input.shape, axes_of(dim, input.ndim))
     out = xp.asarray(input.min(axes, keepdims=keepdim))
     return out, lambda g: _even_share(xp, g, input, out, axes)
 
@@ -117,14 +124,45 @@ def _nonempty(shape, axes):
     return axes
 
 
-def _extreme(input, dim, keepdim, arg, result):
-    """Values and indices along a dimension; the gradient goes to the element at the index."""
-    axis = axis_of(dim, input.array.ndim)
-    index = arg(input, axis, True)
-    values = gather(input, axis, index)
-    if not keepdim and input.array.ndim:
-        values, index = values.squeeze(axis), index.squeeze(axis)
-    return result(values, index)
+def _composite_max(xp, input, dim, keepdim):
+    index = argmax(input, dim, True)
+    values = gather(input, dim, index)
+    return (values, index) if keepdim else (values.squeeze(dim), index.squeeze(dim))
+
+
+def _composite_min(xp, input, dim, keepdim):
+    index = argmin(input, dim, True)
+    values = gather(input, dim, index)
+    return (values, index) if keepdim else (values.squeeze(dim), index.squeeze(dim))
+
+
+@op(samples=[((3, 4), 1, False), ((2, 3, 4), 0, True), ((), 0, False)], tensors=1, composite=_composite_max)
+def max_along(xp, input, dim, keepdim):
+    """The greatest elements along a dimension and their indices; the gradient goes to the element at the index."""
+    return _extreme(xp, input, dim, keepdim, input.max, input.argmax)
+
+
+@op(samples=[((3, 4), 1, False), ((2, 3, 4), 0, True), ((), 0, False)], tensors=1, composite=_composite_min)
+def min_along(xp, input, dim, keepdim):
+    """The least elements along a dimension and their indices; the gradient goes to the element at the index."""
+    return _extreme(xp, input, dim, keepdim, input.min, input.argmin)
+
+
+def _extreme(xp, input, dim, keepdim, extreme, arg):
+    axis = axis_of(dim, input.ndim)
+    if input.ndim == 0:
+        return (input.copy(), xp.zeros((), xp.int64)), (lambda g, _: g,)
+    if input.size == 0:
+        _nonempty(input.shape, (axis,))
+    values, index = extreme(axis, keepdims=keepdim), arg(axis, keepdims=keepdim)
+    shape, kept = input.shape, kept_shape(input.shape, (axis,))
+
+    def vjp(g, _):
+        out = xp.zeros(shape, g.dtype)
+        xp.put_along_axis(out, index.reshape(kept), g.reshape(kept), axis)
+        return out
+
+    return (values, index), (vjp,)
 
 
 _Max = named_result("max", "values", "indices")
@@ -146,14 +184,14 @@ def max(input, dim=None, keepdim=False, *, other=None):
     """
     if other is not None or hasattr(dim, "array"):
         return maximum(input, dim if other is None else other)
-    return amax(input) if dim is None else _extreme(input, dim, keepdim, argmax, _Max)
+    return amax(input) if dim is None else _Max(*max_along(input, dim, keepdim))
 
 
 def min(input, dim=None, keepdim=False, *, other=None):
     """The least element; along a dimension with its index; or of two tensors element by element. See `max`."""
     if other is not None or hasattr(dim, "array"):
         return minimum(input, dim if other is None else other)
-    return amin(input) if dim is None else _extreme(input, dim, keepdim, argmin, _Min)
+    return amin(input) if dim is None else _Min(*min_along(input, dim, keepdim))
 
 
 def aminmax(input, *, dim=None, keepdim=False):

@@ -4,10 +4,9 @@ import math
 import warnings
 
 from ddpflow.autograd.op import op
-from ddpflow.autograd.ops.dims import axes_of, kept_shape, wide
+from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, need_floating, some_axes, wide
 from ddpflow.autograd.ops.reduce import amax, amin, mean, sum
-from ddpflow.dtype import as_dtype
-from ddpflow.errors import DtypeError, ShapeError
+from ddpflow.errors import ShapeError
 
 __all__ = ["dist", "norm", "std", "std_mean", "var", "var_mean", "vector_norm"]
 
@@ -20,64 +19,49 @@ _SAMPLES = [
 ]
 
 
-def _deviations(xp, input, axes, correction):
-    """The deviations from the mean, and what to divide the sum of their squares by."""
-    count = 1
-    for axis in axes:
-        count *= input.shape[axis]
+def _spread_of(xp, input, dim, correction, keepdim, name):
+    """The variance, in float32 for halves, with the axes and the factor of the gradient."""
+    need_floating(name, input)
+    axes = some_axes(dim, input.ndim)
+    count = input.size if axes is None else math.prod([input.shape[axis] for axis in axes])
     if count <= correction:
         warnings.warn(
-            f"the variance of {count} element(s) with correction {correction} has no degrees of freedom: the result is NaN or inf",
+            f"{name}() of {count} element(s) with correction {correction} has no degrees of freedom: it is NaN or inf",
             UserWarning,
             stacklevel=5,
         )
+        scale = math.inf if count else math.nan
+    else:
+        scale = 1.0 / (count - correction)
     a = wide(xp, input)
-    return a - a.mean(axes, keepdims=True), max(count - correction, 0)
+    deviations = a - a.sum(axes, keepdims=True) / count if count else a
+    return (deviations * deviations).sum(axes, keepdims=keepdim) * scale, axes, scale, count
 
 
-def _scale(count, correction):
-    return 1.0 / (count - correction) if count > correction else math.nan
-
-
-def _check(name, input):
-    if input.dtype.kind in "biu":
-        raise DtypeError(f"{name}() takes a floating tensor, not {as_dtype(input.dtype)}")
-
-
-def _count(shape, axes):
-    count = 1
-    for axis in axes:
-        count *= shape[axis]
-    return count
+def _mean(input, axes, count):
+    """The mean, kept; NumPy's own is right for halves and slow for the others."""
+    return input.mean(axes, keepdims=True) if is_half(input.dtype) else input.sum(axes, keepdims=True) / count
 
 
 @op(samples=_SAMPLES, name="var")
 def variance(xp, input, dim=None, correction=1, keepdim=False):
     """Variance over the given dimensions, or all: the sum of squared deviations over ``n - correction``."""
-    _check("var", input)
-    axes = axes_of(dim, input.ndim)
+    out, axes, scale, count = _spread_of(xp, input, dim, correction, keepdim, "var")
     kept = kept_shape(input.shape, axes)
-    deviations, divisor = _deviations(xp, input, axes, correction)
-    total = (deviations * deviations).sum(axes, keepdims=keepdim)
-    scale = _scale(_count(input.shape, axes), correction)
-    out = xp.divide(total, divisor, dtype=total.dtype).astype(input.dtype)
-    return out, lambda g: g.reshape(kept) * (2 * scale) * (input - input.mean(axes, keepdims=True))
+    return out.astype(input.dtype), lambda g: g.reshape(kept) * (2 * scale) * (input - _mean(input, axes, count))
 
 
 @op(samples=_SAMPLES, name="std")
 def deviation(xp, input, dim=None, correction=1, keepdim=False):
     """Standard deviation over the given dimensions, or all; its gradient where all elements are equal is 0."""
-    _check("std", input)
-    axes = axes_of(dim, input.ndim)
+    out, axes, scale, count = _spread_of(xp, input, dim, correction, keepdim, "std")
     kept = kept_shape(input.shape, axes)
-    deviations, divisor = _deviations(xp, input, axes, correction)
-    total = (deviations * deviations).sum(axes, keepdims=keepdim)
-    scale = _scale(_count(input.shape, axes), correction)
-    out = xp.asarray(xp.sqrt(xp.divide(total, divisor, dtype=total.dtype)).astype(input.dtype))
+    out = xp.asarray(xp.sqrt(out).astype(input.dtype))
 
     def vjp(g):
         y = out.reshape(kept)
-        return g.reshape(kept) / xp.where(y == 0, 1, y) * scale * (input - input.mean(axes, keepdims=True))
+        factor = g.reshape(kept) * scale / xp.where(y == 0, 1, y)
+        return factor * (input - _mean(input, axes, count))
 
     return out, vjp
 
@@ -175,7 +159,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """
     if dtype is not None:
         x = x.to(dtype)
-    _check("vector_norm", x.array)
+    need_floating("vector_norm", x.array)
     if ord in (2, "fro"):
         return norm2(x, dim, keepdim)
     if ord == 1:
