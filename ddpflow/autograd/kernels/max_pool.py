@@ -61,7 +61,7 @@ def _axis_max(xp: Any, x: Any, axis: int, window: Window, i: int, out: Any, winn
         return
     winner[...] = 0
     if padded is not x:  # a window that sees nothing but padding and -inf points into the input all the same
-        winner += _first_inside(xp, axis, x.ndim, window, i, winner.dtype)
+        winner[...] = _first_inside(xp, axis, x.ndim, window, i, winner.dtype)
     out[...] = first
     for j, values in enumerate(rest, 1):
         better = (values > out) | (values != values)

@@ -223,8 +223,8 @@ def _move(running, batch, momentum, correction=1.0):
 def _scaled(out, weight, bias):
     column = (1, -1, *[1] * (out.ndim - 2))
     if weight is not None:
-        out = out * weight.reshape(column)
-    return out if bias is None else out + bias.reshape(column)
+        out = out * weight.to(out.dtype).reshape(column)
+    return out if bias is None else out + bias.to(out.dtype).reshape(column)
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
