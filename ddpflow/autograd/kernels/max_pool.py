@@ -66,7 +66,7 @@ def _axis_max(xp: Any, x: Any, axis: int, window: Window, i: int, out: Any, winn
     for j, values in enumerate(rest, 1):
         better = (values > out) | (values != values)
         xp.maximum(out, values, out=out)
-        xp.copyto(winner, j, where=better)
+        xp.copyto(winner, j, casting="unsafe", where=better)
 
 
 def max_pool(xp: Any, x: Any, window: Window) -> tuple[Any, list[Any]]:
