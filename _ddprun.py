@@ -6,6 +6,7 @@ well would double the time to start a job. ``python -m ddpflow.launch`` is the s
 
 import importlib
 import importlib.util
+import signal
 import sys
 
 __all__ = ["main"]
@@ -13,6 +14,9 @@ __all__ = ["main"]
 
 def main() -> int:
     """Runs ddprun; returns its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until the launcher handles it, Ctrl-C ends the process without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     for name in ("ddpflow", "ddpflow.comm", "ddpflow.launch"):
         # Packages that can find their modules, and whose own __init__.py, the public face, has not run.
         spec = importlib.util.find_spec(name)

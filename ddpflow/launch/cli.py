@@ -1,7 +1,6 @@
 """The program ddprun."""
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -31,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, LaunchError) as error:
         print(f"ddprun: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        # Before the supervisor takes over.
-        return 128 + signal.SIGINT
 
 
 def _open_standard_streams() -> None:
