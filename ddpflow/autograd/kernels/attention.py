@@ -33,14 +33,18 @@ def _blocks(lead: tuple[int, ...], length: int, source: int, causal: bool) -> It
                 yield (*outer, slice(head, head + step)), slice(row, end), slice(seen)
 
 
-def _scores(q: Any, k: Any, mask: Any, scale: float, row: int | None, out: Any) -> Any:
-    """The scores of a block; ``row`` is its first row where the causal mask applies."""
+def _triangle(dtype: Any) -> Any:
+    """What hides later keys from the rows of a block on the diagonal."""
+    return np.triu(np.full((ROWS, ROWS), -np.inf, dtype), 1)
+
+
+def _scores(q: Any, k: Any, mask: Any, scale: float, row: int, triangle: Any, out: Any) -> Any:
+    """The scores of a block whose first row is ``row``; with a triangle of -inf for the causal mask, or None."""
     s = np.matmul(q * q.dtype.type(scale), k.swapaxes(-1, -2), out=out)
     if mask is not None:
         s += mask
-    if row is not None and s.shape[-1] > row:  # the block on the diagonal
-        high, wide = s.shape[-2], s.shape[-1] - row
-        s[..., row:] += np.triu(np.full((high, wide), -np.inf, s.dtype), 1)
+    if triangle is not None and s.shape[-1] > row:  # the block on the diagonal
+        s[..., row:] += triangle[: s.shape[-2], : s.shape[-1] - row]
     return s
 
 
@@ -75,11 +79,11 @@ def attention(
         p = np.empty(size, q.dtype)
     else:
         lse = np.empty(q.shape[:-1], q.dtype)
-    ones = np.ones(source, q.dtype)
+    ones, triangle = np.ones(source, q.dtype), _triangle(q.dtype) if causal else None
     for heads, rows, seen in _blocks(q.shape[:-2], length, source, causal):
         part = None if mask is None else mask[heads][..., rows, :]
         into = None if p is None else p[heads][..., rows, seen]
-        s = _scores(q[heads][..., rows, :], k[heads][..., seen, :], part, scale, rows.start if causal else None, into)
+        s = _scores(q[heads][..., rows, :], k[heads][..., seen, :], part, scale, rows.start, triangle, into)
         top = s.max(-1, keepdims=True)
         if mask is not None:
             top[top == -np.inf] = 0  # a row that may see nothing
@@ -119,6 +123,7 @@ def attention_backward(
     results = (gq, gk, gv, gm)
     g, q, k, v, mask, keep, out, gq, gk, gv, gm = _heads(g, q, k, v, mask, keep, out, gq, gk, gv, gm)
     length, source = q.shape[-2], k.shape[-2]
+    triangle = _triangle(q.dtype) if causal else None
     for heads, rows, seen in _blocks(q.shape[:-2], length, source, causal):
         here, there = (*heads, rows), (*heads, seen)
         qs, ks, gs = q[here], k[there], g[here]
@@ -126,7 +131,7 @@ def attention_backward(
             s = p[heads][..., rows, seen]
         else:
             part = None if mask is None else mask[here]
-            s = _scores(qs, ks, part, scale, rows.start if causal else None, None)
+            s = _scores(qs, ks, part, scale, rows.start, triangle, None)
             s -= lse[here][..., None]
             np.exp(s, out=s)
             if mask is not None:

@@ -36,13 +36,14 @@ def layer_norm(xp: Any, x: Any, weight: Any, bias: Any, axes: int, eps: float) -
     w = None if weight is None else weight.reshape(-1)
     b = None if bias is None else bias.reshape(-1)
     step = max(1, BLOCK // width)
+    shares = np.full(width, 1 / width, x.dtype)  # BLAS adds rows up quicker than sum and mean do
     for i in range(0, rows, step):
         s, y, m, r = source[i : i + step], target[i : i + step], mean[i : i + step], rstd[i : i + step]
-        np.mean(s, 1, keepdims=True, out=m)
+        np.matmul(s, shares, out=m[:, 0])
         np.subtract(s, m, out=y)
         np.vecdot(y, y, out=r[:, 0])
-        r *= 1 / width
-        r += eps
+        r *= shares[0]
+        r += x.dtype.type(eps)
         np.sqrt(r, out=r)
         np.reciprocal(r, out=r)
         y *= r
@@ -68,22 +69,23 @@ def layer_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, rstd: A
     out = np.empty_like(x)
     gs, xs, target = g.reshape(-1, width), x.reshape(-1, width), out.reshape(-1, width)
     means, rstds = mean.reshape(-1, 1), rstd.reshape(-1, 1)
-    w = None if weight is None else weight.reshape(-1)
+    w = np.ones(width, x.dtype) if weight is None else weight.reshape(-1)
+    shares = w * x.dtype.type(1 / width)
     gw, gb = np.zeros(width, x.dtype), np.zeros(width, x.dtype)
     step = max(1, BLOCK // width)
+    ones, work = np.ones(step, x.dtype), np.empty((step, width), x.dtype)
     for i in range(0, len(xs), step):
-        gi, o, r = gs[i : i + step], target[i : i + step], rstds[i : i + step]
-        normal = xs[i : i + step] - means[i : i + step]
+        gi, r = gs[i : i + step], rstds[i : i + step]
+        normal = np.subtract(xs[i : i + step], means[i : i + step], out=target[i : i + step])
         normal *= r
-        gw += np.einsum("ij,ij->j", gi, normal)
-        gb += gi.sum(0)
-        scaled = gi if w is None else np.multiply(gi, w, out=o)
-        inner = np.vecdot(scaled, normal)[:, None]
-        inner *= 1 / width
-        centre = scaled.mean(1, keepdims=True)
-        np.subtract(scaled, centre, out=o)
-        normal *= inner
-        o -= normal
-        o *= r
+        product = np.multiply(gi, normal, out=work[: len(gi)])
+        gw += ones[: len(gi)] @ product
+        gb += ones[: len(gi)] @ gi
+        inner, centre = product @ shares, gi @ shares  # means over the row of g * w * normal and of g * w
+        normal *= inner[:, None]
+        normal += centre[:, None]
+        scaled = np.multiply(gi, w, out=product)
+        np.subtract(scaled, normal, out=normal)
+        normal *= r
     shape = x.shape[x.ndim - axes :]
     return out, gw.reshape(shape), gb.reshape(shape)
