@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ddpflow.random import manual_seed
-from ddpflow.testing.processes import end_idle_workers
+from ddpflow.testing.workers import end_idle_workers
 
 TEST_LIMIT_S = 120
 SLOW_TEST_LIMIT_S = 600

@@ -56,10 +56,10 @@ def check_op(dtype: np.dtype[Any], op: ReduceOp, what: str) -> None:
 
 def overlaps(array: Any) -> bool:
     """Whether several indices of ``array`` are surely the same memory: stride 0, or more bytes than it spans."""
+    if array.size == 0:
+        return False
     span = 1
     for n, stride in zip(array.shape, array.strides, strict=True):
-        if n == 0:
-            return False
         if stride == 0 and n > 1:
             return True
         span += (n - 1) * abs(stride)

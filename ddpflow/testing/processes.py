@@ -1,84 +1,29 @@
 """A world whose ranks are processes, taken from a pool of fresh interpreters that is thrown away after a failure."""
 
-import atexit
-import contextlib
 import os
 import pickle
 import secrets
 import select
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ddpflow.comm.failure import FailureRecord
 from ddpflow.errors import LaunchError
-from ddpflow.testing.channel import Channel
 from ddpflow.testing.faults import RankDied
 from ddpflow.testing.outcome import Outcome
 from ddpflow.testing.task import Report, Task
+from ddpflow.testing.workers import IN_WORKER, MpiWorker, Worker, give_back, take
 
-__all__ = ["end_idle_workers", "run_processes"]
+__all__ = ["run_processes"]
+
+Workers = Sequence[Worker | MpiWorker]
 
 _IDLE_S = 10.0
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# The worker sees the modules that the test sees, wherever it runs.
-_PROGRAM = (
-    "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); "
-    "from ddpflow.testing.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
-)
-_MARK = "DDPFLOW_TEST_WORKER"
-_LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-class _Worker:
-    """One rank process, its channel, and the file with its output."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self.output: IO[bytes] = tempfile.TemporaryFile()
-        environ = {k: v for k, v in os.environ.items() if k not in _LAUNCHER_VARIABLES and not k.startswith("DDPFLOW_")}
-        for name in _THREADS:
-            environ.setdefault(name, "1")
-        path = os.pathsep.join(sys.path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, path, str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            env={**environ, _MARK: "1"},
-        )
-        theirs.close()
-        self.channel = Channel(ours)
-
-    def read_output(self) -> str:
-        """Returns the end of what the process has printed."""
-        size = self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, size - 20_000))
-        return self.output.read().decode(errors="replace")
-
-    def end(self) -> None:
-        """Kills the process and frees what belongs to it."""
-        self.channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.wait()
-        self.output.close()
-
-
-_idle: list[_Worker] = []
-
-
-@atexit.register
-def end_idle_workers() -> None:
-    """Ends the pool's processes."""
-    while _idle:
-        _idle.pop().end()
 
 
 def _modules_of(fn: Any) -> list[tuple[str, str]]:
@@ -103,7 +48,7 @@ def run_processes(
     init: bool,
 ) -> list[Outcome]:
     """Runs ``fn(rank, *args)`` in ``n`` processes; see ``run_ranks``."""
-    if _MARK in os.environ:
+    if IN_WORKER in os.environ:
         raise LaunchError(
             "a rank process loads your script: put the call of run_ranks under if __name__ == '__main__':"
         )
@@ -113,7 +58,7 @@ def run_processes(
         raise LaunchError(
             f"ranks that are processes need a function at the top of a module, not {fn!r}: {error}"
         ) from error
-    workers = [_idle.pop() if _idle else _Worker() for _ in range(n)]
+    workers = take(n, backend)
     clean = False
     try:
         with tempfile.TemporaryDirectory(prefix="ddpflow-test-") as run_dir, socket.socket() as listener:
@@ -129,21 +74,22 @@ def run_processes(
                 "DDPFLOW_RUN_DIR": run_dir,
             }
             for rank, worker in enumerate(workers):
-                own = {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                # mpiexec has told its ranks who they are.
+                own = {} if backend == "mpi" else {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}
                 task = Task(rank, own, _modules_of(fn), payload, backend, group_timeout_s, init)
-                worker.channel.send(task, (listener.fileno(),) if rank == 0 else ())
+                worker.channel.send(task, (listener.fileno(),) if own and rank == 0 else ())
             outcomes = _collect(workers, run_dir, timeout_s)
             clean = all(outcome.error is None for outcome in outcomes) and _release(workers)
     finally:
-        for worker in workers:
-            if clean:
-                _idle.append(worker)
-            else:
+        if clean:
+            give_back(workers)
+        else:
+            for worker in workers:
                 worker.end()
     return outcomes
 
 
-def _release(workers: list[_Worker]) -> bool:
+def _release(workers: Workers) -> bool:
     """Lets the workers end the world; returns whether all are ready for another."""
     try:
         for worker in workers:
@@ -155,7 +101,7 @@ def _release(workers: list[_Worker]) -> bool:
     return True
 
 
-def _collect(workers: list[_Worker], run_dir: str, timeout_s: float) -> list[Outcome]:
+def _collect(workers: Workers, run_dir: str, timeout_s: float) -> list[Outcome]:
     """Waits for all ranks; what a launcher would write about one that died is written here."""
     outcomes: dict[int, Outcome] = {}
     deadline = time.monotonic() + timeout_s
@@ -174,7 +120,7 @@ def _collect(workers: list[_Worker], run_dir: str, timeout_s: float) -> list[Out
     if waiting:
         late = sorted(waiting.values())
         for rank in late:
-            workers[rank].process.send_signal(signal.SIGUSR1)
+            os.kill(workers[rank].pid, signal.SIGUSR1)
         time.sleep(0.3)
         stacks = "\n".join(f"rank {rank}:\n{workers[rank].read_output()}" for rank in late)
         error = TimeoutError(f"ranks {late} of {len(workers)} did not end in {timeout_s:g} s\n{stacks}")
@@ -190,8 +136,7 @@ def _outcome(rank: int, report: Report) -> Outcome:
     return Outcome(rank, error=error)
 
 
-def _died(rank: int, worker: _Worker, run_dir: str) -> Outcome:
-    code = worker.process.wait(5.0)
-    exitcode, number = (code, None) if code >= 0 else (None, -code)
-    FailureRecord(rank, pid=worker.process.pid, exitcode=exitcode, signal=number).write(run_dir)
+def _died(rank: int, worker: Worker | MpiWorker, run_dir: str) -> Outcome:
+    exitcode, number = worker.exit_status()
+    FailureRecord(rank, pid=worker.pid, exitcode=exitcode, signal=number).write(run_dir)
     return Outcome(rank, error=RankDied(rank, exitcode, number, worker.read_output()))

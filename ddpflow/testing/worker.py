@@ -19,7 +19,7 @@ from ddpflow.comm.rendezvous import close_servers
 from ddpflow.testing.channel import Channel
 from ddpflow.testing.task import Report, Task
 
-__all__ = ["main"]
+__all__ = ["main", "main_connecting"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -53,7 +53,8 @@ def _run(task: Task) -> Report:
             return Report(value=pickle.dumps(value))
         except BaseException as error:
             abandon_world(error)
-            FailureRecord.from_exception(task.rank, error).write(task.environ["DDPFLOW_RUN_DIR"])
+            if "DDPFLOW_RUN_DIR" in task.environ:
+                FailureRecord.from_exception(task.rank, error).write(task.environ["DDPFLOW_RUN_DIR"])
             raise
     except BaseException as error:
         text = "".join(traceback.format_exception(error))
@@ -91,10 +92,24 @@ def _serve(channel: Channel) -> None:
         channel.send("idle")
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Serves the tasks that come over a socket until it is closed; ends with the process ``parent``."""
+def _end_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serves the tasks that come over a socket until it is closed; ends with the process ``parent``."""
+    _end_with_parent()
     if os.getppid() == parent:
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
         _serve(Channel(socket.socket(fileno=descriptor)))
+
+
+def main_connecting(path: str) -> None:
+    """Connects to the test's Unix socket, says which process this is, and serves the tasks that come over it."""
+    _end_with_parent()
+    end = socket.socket(socket.AF_UNIX)
+    end.connect(path)
+    channel = Channel(end)
+    channel.send((int(os.environ["PMI_RANK"]), os.getpid()))
+    _serve(channel)

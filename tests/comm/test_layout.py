@@ -38,6 +38,7 @@ def test_as_array():
         (np.broadcast_to(np.zeros(3), (2, 3)), True),
         (np.lib.stride_tricks.sliding_window_view(np.zeros(10), 4), True),
         (np.broadcast_to(np.zeros(1), (0, 5)), False),
+        (np.empty((2, 0)), False),
     ],
 )
 def test_overlaps(array, expected):

@@ -13,7 +13,7 @@ import pytest
 import ddpflow.comm as dist
 from ddpflow.errors import LaunchError, PeerError
 from ddpflow.testing import FaultPlan, RankDied, run_ranks
-from ddpflow.testing.processes import end_idle_workers
+from ddpflow.testing.workers import end_idle_workers
 
 
 def loop(rank: int, plan: FaultPlan) -> int:

@@ -48,10 +48,10 @@ def test_a_script_without_guard(tmp_path):
 ORPHAN = """
 import os
 from ddpflow.testing import run_ranks
-from ddpflow.testing.processes import _idle
+from ddpflow.testing.workers import _idle
 
 run_ranks(max_of, 2, "shm")
-print(*[worker.process.pid for worker in _idle], flush=True)
+print(*[worker.pid for worker in _idle], flush=True)
 os.kill(os.getpid(), 9)
 """
 
