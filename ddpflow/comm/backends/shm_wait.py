@@ -1,4 +1,4 @@
-"""How a rank waits for its peers: a short spin, then yields, then sleeps with back-off, and who is still alive.
+"""How a rank waits for its peers: a short spin, then yields, then sleeps with back-off; and who is still alive.
 
 Polling one shared word costs some 40 ns, so a peer that is about to answer is seen at once; a peer that is not is
 waited for at a few per cent of one core at most. Where ranks outnumber cores a spinning rank only keeps the one it
@@ -15,8 +15,10 @@ from ddpflow.comm.backends.shm_segment import process_start_time
 
 __all__ = ["PeerProcess", "Peers", "Waiter"]
 
-_SPINS = 2000  # 50 to 100 microseconds: where another program has a core, yielding costs a whole time slice
-_YIELDS = 200
+_MOST_SPINS = 2000  # 50 to 100 microseconds
+_FEWEST_SPINS = 60
+_YIELDS = 1000
+_YIELDS_IN_A_CROWD = 20  # a rank that yields to ranks that wait as well helps nobody; one that sleeps does
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 4e-3
 # A sleep is this part of what was waited so far: it delays a late answer by at most this part as well.
@@ -39,21 +41,28 @@ class Waiter:
         may_spin: whether each rank can have a core.
     """
 
-    __slots__ = ("_spins", "_words", "may_spin")
+    __slots__ = ("_spins", "_words", "_yields", "may_spin")
 
     def __init__(self, words: memoryview, ranks_here: int) -> None:
         self._words = words
         self.may_spin = ranks_here <= usable_cores()
-        self._spins = _SPINS if self.may_spin else 0
+        self._spins = _MOST_SPINS if self.may_spin else 0
+        self._yields = _YIELDS if self.may_spin else _YIELDS_IN_A_CROWD
 
     def spin(self, index: int, value: int) -> bool:
-        """Waits some microseconds for word `index` to reach `value`; returns whether it has."""
-        words = self._words
-        for _ in range(self._spins):
+        """Waits up to a millisecond for word `index` to reach `value`; returns whether it has.
+
+        How long it spins before it yields depends on what has helped before: next to other programs two ranks may share
+        a core, and then a rank that spins only keeps the one it waits for from running.
+        """
+        words, spins = self._words, self._spins
+        for _ in range(spins):
             if words[index] >= value:
+                self._spins = min(2 * spins, _MOST_SPINS)
                 return True
+        self._spins = max(spins // 2, _FEWEST_SPINS) if spins else 0
         sched_yield = os.sched_yield
-        for _ in range(_YIELDS):
+        for _ in range(self._yields):
             if words[index] >= value:
                 return True
             sched_yield()

@@ -77,6 +77,24 @@ def test_spin_sees_the_word():
     assert not waiter.spin(3, 6)
 
 
+def test_spinning_adapts(monkeypatch):
+    """Spins that were in vain become fewer, and more again once they help; there are always some."""
+    monkeypatch.setattr(shm_wait, "usable_cores", lambda: 1)
+    monkeypatch.setattr(shm_wait, "_YIELDS", 0)
+    words = memoryview(bytearray(8)).cast("q")
+    waiter = Waiter(words, ranks_here=1)
+    spins = []
+    for _ in range(9):
+        assert not waiter.spin(0, 1)
+        spins.append(waiter._spins)
+    assert spins == sorted(spins, reverse=True)
+    assert spins[-1] == spins[-2] > 0
+    words[0] = 1
+    for _ in range(9):
+        assert waiter.spin(0, 1)
+    assert waiter._spins > spins[0]
+
+
 def test_no_spinning_where_ranks_outnumber_cores(monkeypatch):
     """With more ranks than cores a rank gives its core away from the first look on."""
     monkeypatch.setattr(shm_wait, "usable_cores", lambda: 2)
