@@ -242,11 +242,11 @@ class Stream:
             self._tail_size = len(self._tail[0])
             self._has_bar = True
             console.write_bar(self._prefix + self._tail[0])
-        elif self._live and self._tail and console.is_terminal:
-            self._prompt = self._loop.call_later(_PROMPT_S, self._show_prompt)
         elif self._tail_size > _LONGEST_LINE:
             self._show_lines(b"".join(self._tail) + b"\n", console)
             self._tail, self._tail_size = [], 0
+        elif self._live and self._tail and console.is_terminal:
+            self._prompt = self._loop.call_later(_PROMPT_S, self._show_prompt)
 
     def _show_lines(self, lines: bytes, console: Console) -> None:
         if self._has_bar:

@@ -6,12 +6,15 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from ddpflow.errors import LaunchError
 
 __all__ = ["RunDir", "check_run_id", "live_runs", "read_job", "runs_folder"]
+
+_LOCK_TRIES = 30
 
 
 def check_run_id(run_id: str) -> str:
@@ -47,14 +50,12 @@ class RunDir:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             if os.stat(folder, follow_symlinks=False).st_uid != os.getuid():
                 raise LaunchError(f"{folder} belongs to another user; set TMPDIR to a folder of your own")
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path, 0o700)
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = _make_and_lock(self.path)
         except OSError as error:
             raise LaunchError(f"cannot make the run directory {self.path}: {error.strerror}; set TMPDIR") from None
-        if not _try_lock(self._lock):
-            os.close(self._lock)
+        if lock is None:
             raise LaunchError(f"a run with the id {run_id!r} is alive on this host; choose another --run-id")
+        self._lock = lock
         # What a dead launcher of the same name left must not be taken for news.
         for name in os.listdir(self.path):
             _remove(os.path.join(self.path, name))
@@ -102,6 +103,21 @@ def read_job(folder: str, run_id: str) -> dict[str, Any]:
             return job
     except (OSError, ValueError):
         raise LaunchError(f"there is no run {run_id!r} on this host") from None
+
+
+def _make_and_lock(path: str) -> int | None:
+    """Returns a descriptor of the locked directory, or None where another launcher has it."""
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Whoever lists the runs holds each lock for a moment, and may just have removed a dead run of this name.
+        with contextlib.suppress(FileNotFoundError):
+            if _try_lock(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)
+        time.sleep(0.01)
+    return None
 
 
 def _try_lock(fd: int) -> bool:
