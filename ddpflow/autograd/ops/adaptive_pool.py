@@ -73,7 +73,7 @@ def _average(axes, input, output_size):
     return input
 
 
-@op(samples=[((2, 3, 5), [3]), ((2, 3, 5, 4), [2, 3])], differentiable=False)
+@op(samples=[((2, 3, 5), [3]), ((2, 3, 5, 4), [2, 3])], differentiable=False, tensors=1)
 def adaptive_max_indices(xp, input, target):
     """The flat spatial index of the largest value of each adaptive window."""
     size = input.shape[2:]
