@@ -3,9 +3,9 @@
 import math
 
 from ddpflow.autograd.kernels.spread import spread
-from ddpflow.autograd.op import Bools, Ints, op
+from ddpflow.autograd.op import Bools, Ints, apply, op
 from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, some_axes, wide
-from ddpflow.autograd.ops.gathering import gather
+from ddpflow.autograd.ops.gathering import gather, place_each
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
 from ddpflow.errors import DtypeError, IndexRangeError
@@ -156,13 +156,7 @@ def _extreme(xp, input, dim, keepdim, extreme, arg):
         _nonempty(input.shape, (axis,))
     values, index = extreme(axis, keepdims=keepdim), arg(axis, keepdims=keepdim)
     shape, kept = input.shape, kept_shape(input.shape, (axis,))
-
-    def vjp(g, _):
-        out = xp.zeros(shape, g.dtype)
-        xp.put_along_axis(out, index.reshape(kept), g.reshape(kept), axis)
-        return out
-
-    return (values, index), (vjp,)
+    return (values, index), (lambda g, _: apply(xp, place_each, g.reshape(kept), axis, index.reshape(kept), shape),)
 
 
 _Max = named_result("max", "values", "indices")
