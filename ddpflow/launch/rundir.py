@@ -110,12 +110,12 @@ def _make_and_lock(path: str) -> int | None:
     for _ in range(_LOCK_TRIES):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # Whoever lists the runs holds each lock for a moment, and may just have removed a dead run of this name.
         with contextlib.suppress(FileNotFoundError):
-            if _try_lock(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if _try_lock(fd) and os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
-        os.close(fd)
+            os.close(fd)
         time.sleep(0.01)
     return None
 

@@ -112,6 +112,24 @@ def test_bars_of_other_ranks_wait_for_their_end():
     assert wire.send(b"\r100%\n") == b"[rank 1] \r 10%\r 20%\r100%\n"
 
 
+def test_endless_line_is_cut():
+    """A line without end is shown in pieces of some megabytes instead of being kept for ever."""
+    loop, (reader, rank) = Loop(), os.pipe()
+    shown: list[bytes] = []
+    console = Console(loop, os.open(os.devnull, os.O_WRONLY), print)
+    console.write = shown.append  # type: ignore[method-assign]
+    stream = Stream(loop, reader, console, b"[rank 1] ")
+    sent = 0
+    while not shown:
+        sent += os.write(rank, b"x" * 65536)
+        loop.run_once(1)
+    assert shown == [b"[rank 1] " + b"x" * sent + b"\n"]
+    assert 8 << 20 < sent < 9 << 20
+    stream.drain()
+    os.close(rank)
+    os.close(console.fd)
+
+
 def test_slow_reader_slows_the_ranks_and_loses_nothing():
     """Beyond a megabyte that nobody reads, ranks wait; all arrives once somebody does."""
     wire = Wire(b"")

@@ -1,6 +1,8 @@
 """Run directories: private, one for each living run, gone afterwards."""
 
+import fcntl
 import os
+import threading
 
 import pytest
 
@@ -59,3 +61,14 @@ def test_folder_follows_tmpdir():
     """Runs lie in a short path, in TMPDIR where it is set."""
     assert runs_folder({}) == f"/tmp/ddprun-{os.getuid()}"
     assert runs_folder({"TMPDIR": "/scratch"}) == f"/scratch/ddprun-{os.getuid()}"
+
+
+def test_a_glance_is_no_run(tmp_path):
+    """Somebody who lists the runs at the very moment a run begins does not stop it."""
+    (tmp_path / "busy").mkdir()
+    fd = os.open(tmp_path / "busy", os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    timer = threading.Timer(0.05, lambda: os.close(fd))
+    timer.start()
+    RunDir(str(tmp_path), "busy").remove()
+    timer.join()
