@@ -200,6 +200,7 @@ from ddpflow.nn.modules.vision import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from ddpflow.nn.parallel.sync_batchnorm import SyncBatchNorm
 from ddpflow.nn.parameter import Buffer, Parameter
 
 __all__ = [
@@ -332,6 +333,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

@@ -112,6 +112,7 @@ from ddpflow.nn.functional.activation import (
     threshold_,
 )
 from ddpflow.nn.functional.attention import multi_head_attention_forward
+from ddpflow.nn.functional.grid import affine_grid, grid_sample
 from ddpflow.nn.functional.loss import ctc_loss, linear_cross_entropy
 from ddpflow.nn.functional.sparse import embedding_bag
 
@@ -122,6 +123,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -156,6 +158,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",

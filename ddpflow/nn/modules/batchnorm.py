@@ -3,7 +3,6 @@
 import warnings
 from typing import Any
 
-from ddpflow.autograd.mode import no_grad
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.autograd.views import write
 from ddpflow.errors import ValueRangeError
@@ -118,8 +117,8 @@ class BatchNorm(_RunningNorm):
         """Count a training batch, and return the share that it has in the running statistics."""
         counter = self.num_batches_tracked
         if self.training and self.track_running_stats and counter is not None:
-            with no_grad():
-                write(counter, counter.array + 1)
+            counter.array += 1
+            counter.bump_version()
             if self.momentum is None:
                 return 1.0 / float(counter.item())
         return 0.0 if self.momentum is None else self.momentum

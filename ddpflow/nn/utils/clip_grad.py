@@ -27,7 +27,7 @@ def _norm_of(g: Any, norm_type: float) -> Any:
     """The norm of one array, raised to the power ``norm_type`` where that is finite."""
     xp = array_module(g)
     if g.size == 0:
-        return 0.0
+        return xp.zeros((), g.real.dtype)
     if g.dtype.itemsize == 2:
         g = g.astype(np.float32)
     if norm_type == 2.0 and g.dtype.kind != "c":
@@ -66,18 +66,19 @@ def get_total_norm(
         return wrap(np.zeros((), np.float32))
     degree = float(norm_type)
     with np.errstate(all="ignore"):
-        parts = [float(_norm_of(g, degree)) for g in arrays]
+        xp = array_module(arrays[0])
+        parts = xp.asarray([_norm_of(g, degree) for g in arrays]).astype(np.float64)
         if degree in (math.inf, -math.inf):
-            total = float((np.max if degree > 0 else np.min)(parts))  # NumPy's, because it passes NaN on
+            total = float(parts.max() if degree > 0 else parts.min())
         else:
-            total = sum(parts) if degree == 0 else float(np.float64(sum(parts)) ** (1.0 / degree))
+            total = float(parts.sum() if degree == 0 else parts.sum() ** (1.0 / degree))
         if error_if_nonfinite and not math.isfinite(total):
             raise AutogradError(
                 f"The total norm of order {degree} for gradients from `parameters` is non-finite, so it cannot be "
                 "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
                 "`error_if_nonfinite=False`"
             )
-        return wrap(array_module(arrays[0]).asarray(total, dtype=arrays[0].real.dtype))
+        return wrap(xp.asarray(total, dtype=arrays[0].real.dtype))
 
 
 def clip_grads_with_norm_(
