@@ -24,6 +24,7 @@ from ddpflow.autograd.ops.compare import *
 from ddpflow.autograd.ops.complexes import *
 from ddpflow.autograd.ops.copies import *
 from ddpflow.autograd.ops.diagonals import *
+from ddpflow.autograd.ops.distance import cdist
 from ddpflow.autograd.ops.einsum import *
 from ddpflow.autograd.ops.elementwise import *
 from ddpflow.autograd.ops.gathering import gather
@@ -54,6 +55,7 @@ from ddpflow.autograd.ops.scan import *
 from ddpflow.autograd.ops.scattering import *
 from ddpflow.autograd.ops.selecting import *
 from ddpflow.autograd.ops.shape import *
+from ddpflow.autograd.ops.softmax import log_softmax, softmax
 from ddpflow.autograd.ops.sorting import *
 from ddpflow.autograd.ops.special import *
 from ddpflow.autograd.ops.statistics import *
@@ -133,6 +135,7 @@ __all__ = [
     "__version__",
     "bfloat16",
     "bool",
+    "cdist",
     "cdouble",
     "celu",
     "cfloat",
@@ -172,6 +175,7 @@ __all__ = [
     "inverse",
     "is_grad_enabled",
     "load",
+    "log_softmax",
     "logdet",
     "long",
     "manual_seed",
@@ -194,6 +198,7 @@ __all__ = [
     "short",
     "sigmoid",
     "slogdet",
+    "softmax",
     "strided",
     "svd",
     "threshold",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddpflow.autograd.base import TensorBase, wrap
+from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.device import array_module, as_device, move
 from ddpflow.dtype import as_numpy, dtype_of, get_default_dtype, promote_types
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
@@ -28,6 +29,14 @@ def from_data(data: Any, dtype: Any = None) -> Any:
         DtypeError: When the data are not numbers.
         ValueRangeError: When nested lists differ in length.
     """
+    before = silence(QUIET)  # a number beyond the dtype's range becomes inf, as in PyTorch
+    try:
+        return _converted(data, dtype)
+    finally:
+        restore(before)
+
+
+def _converted(data: Any, dtype: Any) -> Any:
     wanted = None if dtype is None else as_numpy(dtype)
     if isinstance(data, TensorBase):
         data = data.array

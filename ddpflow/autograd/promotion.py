@@ -77,7 +77,16 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
         if kind_rank(dtype) < 2 and definition.promote == "float":
             dtype = as_numpy(get_default_dtype())
         array = array.astype(dtype)
+    if number.__class__ is int and array.dtype.kind in "iu" and definition.differentiable and not 0 <= number <= 127:
+        number = _wrapped(number, array.dtype)
     return (a, None, array, number) if a_is else (None, b, number, array)
+
+
+def _wrapped(number: int, dtype: Any) -> int:
+    """A Python integer as the dtype holds it: cut to its bits, as in PyTorch."""
+    bits = dtype.itemsize * 8
+    cut = number & ((1 << bits) - 1)
+    return cut - (1 << bits) if dtype.kind == "i" and cut >> (bits - 1) else cut
 
 
 def common_list(definition: Any, args: tuple[Any, ...], arrays: list[Any]) -> list[Any]:

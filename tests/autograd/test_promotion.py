@@ -81,3 +81,11 @@ def test_integers_take_no_gradient():
     for values in ([1, 2], [True]):
         with pytest.raises(RuntimeError, match=r"ddpflow\.(int64|bool)"):
             tensor(values).requires_grad_()
+
+
+def test_python_integers_beyond_an_integer_type():
+    """They are cut to the type's bits, as in PyTorch: no OverflowError comes through."""
+    assert (tensor([1], dtype="uint8") - (-1)).tolist() == [2]
+    assert (tensor([1], dtype="uint8") + 300).tolist() == [45]
+    assert (tensor([100], dtype="int8") + 100).tolist() == [-56]
+    assert (tensor([1], dtype="uint8") == -1).tolist() == [False]

@@ -238,6 +238,8 @@ def where(condition, input=None, other=None):
     """
     if input is None and other is None:
         return where_indices(condition)
+    if input is None or other is None:
+        raise DtypeError("where() takes both values, or none of them for the indices where the condition holds")
     return chosen(input, other, condition)
 
 
