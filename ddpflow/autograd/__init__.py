@@ -1,6 +1,6 @@
 """Automatic differentiation: ops, graph, engine, tensors."""
 
-from ddpflow.autograd import function
+from ddpflow.autograd import function, functional
 from ddpflow.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from ddpflow.autograd.engine import backward, grad
 from ddpflow.autograd.function import Function
@@ -14,6 +14,7 @@ __all__ = [
     "detect_anomaly",
     "enable_grad",
     "function",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",
