@@ -102,6 +102,10 @@ MAX_PATH_LINES = 900
 
 # Source files whose tests stand elsewhere than in the mirrored place, and where.
 TESTED_ELSEWHERE: dict[str, str] = {
+    **{
+        f"optim/lr_scheduler/{name}.py": "tests/optim/lr_scheduler/test_lr_scheduler.py"
+        for name in ("base", "combined", "cosine", "cycles", "factors", "plateau")
+    },
     "launch/channel.py": "tests/launch/test_hosts.py",
     "launch/first_host.py": "tests/launch/test_hosts.py",
     "launch/gang.py": "tests/launch/test_supervisor.py",

@@ -157,8 +157,7 @@ class Optimizer:
                 self.update(xp, flat[part], flat_grad[part], block, options)
         if half:
             array[...] = work
-        if param.meta is not None:
-            param.meta.version.value += 1
+        param.bump_version()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero in place."""

@@ -15,7 +15,7 @@ from ddpflow.nn.parallel.join import Join
 from ddpflow.nn.parallel.outputs import tie
 from ddpflow.nn.parallel.plan import default_cap, plan_buckets
 from ddpflow.nn.parallel.reducer import Reducer
-from ddpflow.nn.parallel.sync import broadcast_buffers, broadcast_tensors, compare_models, describe
+from ddpflow.nn.parallel.sync import broadcast_tensors, compare_models, describe, sync_buffers
 from ddpflow.nn.parallel.timing import Plan, make_plan
 from ddpflow.nn.parallel.watch import Watch
 
@@ -25,6 +25,7 @@ _MB = 1 << 20
 _OPTIONS = (
     "broadcast_buffers",
     "bucket_cap_mb",
+    "buffers_mode",
     "detect_nonfinite",
     "dim",
     "first_bucket_mb",
@@ -46,7 +47,8 @@ class DistributedDataParallel(Module):
         device_ids: As in PyTorch; at most one device, and not needed.
         output_device: As in PyTorch; not needed.
         dim: As in PyTorch; not needed.
-        broadcast_buffers: Copy the first rank's buffers to the others, once per training step.
+        broadcast_buffers: Bring buffers up to date once per training step.
+        buffers: How: ``"broadcast"`` copies the first rank's, ``"average"`` takes the mean of floating ones.
         init_sync: Compare the models and copy the first rank's values at construction.
         process_group: The ranks that train together; the current group when None.
         bucket_cap_mb: Most MiB of gradients in one all-reduce; chosen from the model's size when None.
@@ -99,6 +101,7 @@ class DistributedDataParallel(Module):
         unused: str | None = None,
         static_graph: bool = False,
         gradient_as_bucket_view: bool = True,
+        buffers: str = "broadcast",
         comm_hook: Callable[[Any, Any], Any] | None = None,
         detect_nonfinite: bool = False,
     ) -> None:
@@ -109,11 +112,14 @@ class DistributedDataParallel(Module):
             raise ValueRangeError(f"device_ids {device_ids}: one process drives one device; start one process for each")
         if unused not in (None, "zero", "none", "error"):
             raise ValueRangeError(f"unused={unused!r}: choose 'zero', 'none' or 'error'")
+        if buffers not in ("broadcast", "average"):
+            raise ValueRangeError(f"buffers={buffers!r}: choose 'broadcast' or 'average'")
         for name, value in (("bucket_cap_mb", bucket_cap_mb), ("first_bucket_mb", first_bucket_mb)):
             if value is not None and not value > 0:
                 raise ValueRangeError(f"{name} must be positive, not {value}")
         self.module = module
         self.broadcast_buffers = broadcast_buffers
+        self.buffers_mode = buffers
         self.bucket_cap_mb = bucket_cap_mb
         self.first_bucket_mb = first_bucket_mb
         self.unused = unused or ("none" if find_unused_parameters else "zero")
@@ -236,7 +242,7 @@ class DistributedDataParallel(Module):
             reducer = self._reducer or reducer
             if self.broadcast_buffers and self._buffers_of_round != reducer.rounds:
                 self._buffers_of_round = reducer.rounds
-                broadcast_buffers(self._group, list(self.module.buffers()))
+                sync_buffers(self._group, list(self.module.buffers()), self.buffers_mode == "average")
         out = self.module(*args, **kwargs)
         # What the last step did not reach would stall its bucket until the end of backward; tied to the outputs, it is
         # known at the start.
@@ -282,6 +288,31 @@ class DistributedDataParallel(Module):
         last = self._accumulated == 0
         with self.no_sync(active=not last):
             yield last
+
+    @contextlib.contextmanager
+    def weighted(self, weight: float) -> Iterator[None]:
+        """Backward passes inside are averaged by weight, such as the number of samples that the loss is a mean over.
+
+        With every rank's loss the mean over its own ``weight`` samples, the gradient is that of the mean over all
+        samples, however unevenly they are shared out. Every rank must use it; a rank without samples has weight 0.
+
+        Args:
+            weight: This rank's.
+
+        Raises:
+            ValueRangeError: When a weight is negative, or all are zero.
+        """
+        if not weight >= 0:
+            raise ValueRangeError(f"the weight of a rank must not be negative, not {weight}")
+        reducer = self._reducer
+        if reducer is None:
+            yield
+            return
+        before, reducer.weight = reducer.weight, float(weight)
+        try:
+            yield
+        finally:
+            reducer.weight = before
 
     def sync_gradients(self) -> None:
         """Average the gradients that were kept local, without another backward; every rank must call it."""

@@ -24,7 +24,7 @@ from ddpflow.autograd.base import wrap
 from ddpflow.autograd.passes import Pass, outermost_pass
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
-from ddpflow.errors import AutogradError
+from ddpflow.errors import AutogradError, ValueRangeError
 from ddpflow.nn.parallel.bucket import Bucket
 from ddpflow.nn.parallel.timing import Recorder
 
@@ -51,6 +51,7 @@ class Reducer:
 
     Attributes:
         sync: False while gradients are to stay local; read when a gradient is ready.
+        weight: This rank's weight in the mean, such as its number of samples; None for equal weights.
         idle: The parameters that the last round did not reach.
         rounds: How many rounds were reduced.
         record: Times of the latest round.
@@ -73,6 +74,8 @@ class Reducer:
         self.unused = unused
         self.static_graph = static_graph
         self.sync = True
+        self.weight: float | None = None
+        self._factor = 1.0
         self.idle: list[int] = []
         self.rounds = 0
         self.buckets = [
@@ -154,6 +157,7 @@ class Reducer:
         self._works = []
         self.record = Recorder(len(self.buckets))
         self._held = (self.static_graph and not self.rounds) or any(r._number < self._number for r in self._fellows)
+        self._factor = 1.0 if self.weight is None else self._weigh(self.weight)
         if current is not None:
             fellows = _taking_part.setdefault(current, [])
             if not fellows:
@@ -167,8 +171,18 @@ class Reducer:
         k = len(self._works)
         while k < len(self.buckets) and not self._missing[k]:
             self.record.launched[k] = self.record.now()
+            if self._factor != 1.0:
+                self.buckets[k].flat *= self._factor
             self._works.append(self.hook(self.buckets[k]))
             k += 1
+
+    def _weigh(self, weight: float) -> float:
+        """What this rank's gradients are to be multiplied by, so that the plain mean over ranks is the weighted one."""
+        total = np.array([weight], np.float64)
+        self.group.all_reduce(total, ReduceOp.SUM, tag="weights of the ranks")
+        if not total[0] > 0:
+            raise ValueRangeError(f"the weights of all ranks add up to {total[0]:g}; at least one must be positive")
+        return float(weight * self.group.size() / total[0])
 
     def _settle(self) -> None:
         """A backward starts inside this one, and may add to gradients that are under way: land those, launch no more.

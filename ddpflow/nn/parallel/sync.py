@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddpflow.comm.objects import all_gather_object
+from ddpflow.comm.reduce import ReduceOp
 from ddpflow.device import array_module
 from ddpflow.errors import MismatchError, ModelError
 
-__all__ = ["broadcast_buffers", "broadcast_tensors", "compare_models", "describe"]
+__all__ = ["broadcast_tensors", "compare_models", "describe", "sync_buffers"]
 
 CHUNK_BYTES = 16 << 20  # of a flat broadcast: large enough to be cheap, small enough not to double a model's memory
 
@@ -71,9 +72,17 @@ def broadcast_tensors(group: Any, tensors: Sequence[Any], what: str, src: int | 
                 tensor.bump_version()
 
 
-def broadcast_buffers(group: Any, buffers: Sequence[Any]) -> None:
-    """As `broadcast_tensors`, but the tensors get new arrays: a graph that still holds the old values stays valid."""
-    for chunk in _chunks(buffers):
+def sync_buffers(group: Any, buffers: Sequence[Any], average: bool = False) -> None:
+    """Give all ranks the first rank's buffers, or the mean of floating ones.
+
+    The tensors get new arrays, so that a graph that still holds the old values stays valid.
+    """
+    for chunk in _chunks([b for b in buffers if average and b.is_floating_point()]):
+        flat = array_module(chunk[0].array).concatenate([b.array.reshape(-1) for b in chunk])
+        group.all_reduce(flat, ReduceOp.AVG, tag="buffers")
+        for buffer, value in zip(chunk, _split(flat, chunk), strict=True):
+            buffer.array = value
+    for chunk in _chunks([b for b in buffers if not average or not b.is_floating_point()]):
         values = _received(group, chunk, "buffers", group.ranks[0])
         if values is not None:
             for buffer, value in zip(chunk, values, strict=True):
@@ -87,8 +96,13 @@ def _received(group: Any, chunk: Sequence[Any], what: str, src: int) -> list[Any
     group.broadcast(flat, src, tag=what)
     if group.ranks[group.rank()] == src:
         return None
+    return _split(flat, chunk)
+
+
+def _split(flat: Any, like: Sequence[Any]) -> list[Any]:
+    """Views of a flat array in the tensors' shapes."""
     values, start = [], 0
-    for t in chunk:
+    for t in like:
         values.append(flat[start : start + t.array.size].reshape(t.array.shape))
         start += t.array.size
     return values

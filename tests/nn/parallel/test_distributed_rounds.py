@@ -2,12 +2,15 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
 from ddpflow.autograd import engine
 from ddpflow.autograd.mode import no_grad
+from ddpflow.autograd.tensor import Tensor
 from ddpflow.comm.world import current_group
 from ddpflow.errors import AutogradError, CommError
+from ddpflow.nn.module import Module
 from ddpflow.nn.parallel.distributed import DistributedDataParallel as DDP
 from ddpflow.nn.parameter import Parameter
 from ddpflow.testing import run_ranks
@@ -326,3 +329,56 @@ def test_a_change_on_one_rank_is_an_error_that_names_it(world):
     errors = world(_freezing_one, 2, return_exceptions=True, group_timeout_s=5.0)
     assert all(isinstance(error, CommError) for error in errors)
     assert "w1 was frozen" in str(errors[0])
+
+
+# --- weights and averaged buffers -------------------------------------------------------------------------------------
+
+
+def _weighted(rank, weights):
+    ddp = DDP(Weights(1.0))
+    samples = [[1.0, 2.0, 3.0], [10.0]][rank]
+    loss = (ddp.module.w0 * tensor(samples)).mean()
+    loss.backward(retain_graph=True)
+    plain = ddp.module.w0.grad.item()
+    ddp.module.zero_grad()
+    with ddp.weighted(weights[rank]):
+        loss.backward()
+    return plain, ddp.module.w0.grad.item()
+
+
+def test_sample_weighted_averaging_is_the_mean_over_all_samples(world):
+    """Means 2 and 10 over 3 and 1 samples: plain DDP gives 6, weighted 4; a rank of weight 0 does not count."""
+    assert world(_weighted, 2, [3, 1]) == [(6.0, 4.0)] * 2
+    assert world(_weighted, 2, [0, 1]) == [(6.0, 10.0)] * 2
+
+
+@pytest.mark.parametrize(("weights", "text"), [([-1, -1], "must not be negative"), ([0, 0], "add up to 0")])
+def test_impossible_weights_are_refused(world, weights, text):
+    """On every rank."""
+    for error in world(_weighted, 2, weights, return_exceptions=True):
+        assert isinstance(error, ValueError) and text in str(error)
+
+
+class _Counting(Module):
+    """Has a floating and an integer buffer."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.w = Parameter(tensor(1.0))
+        self.register_buffer("mean", tensor(start))
+        self.register_buffer("count", Tensor(np.array(int(start))))
+
+    def forward(self, x):
+        """Returns w * x."""
+        return self.w * x
+
+
+def _averaged_buffers(rank):
+    ddp = DDP(_Counting(2.0 * rank + 1.0), buffers="average", init_sync=False)
+    total(ddp(tensor(1.0))).backward()
+    return ddp.mean.item(), ddp.count.item()
+
+
+def test_buffers_can_be_averaged(world):
+    """Floating buffers 1 and 3 become 2; integer ones are the first rank's."""
+    assert world(_averaged_buffers, 2) == [(2.0, 1)] * 2

@@ -79,7 +79,7 @@ def _old_graph(rank):
     buffer = tensor([2.0 + rank, 3.0])
     x = tensor([1.0, 1.0]).requires_grad_()
     y = (x * buffer).sum()
-    sync.broadcast_buffers(current_group(), [buffer])
+    sync.sync_buffers(current_group(), [buffer])
     y.backward()
     return x.grad.tolist(), buffer.tolist()
 
