@@ -54,8 +54,9 @@ def test_exit_paths_run_as_usual(ddprun: Starter):
         """
         import atexit, threading
         atexit.register(lambda: print("handler", hasattr(sys, "last_value")))
-        threading.Thread(target=lambda: (time.sleep(0.05), print("thread"))).start()
-        sys.excepthook = lambda kind, error, trace: print("hook", kind.__name__, error)
+        reported = threading.Event()
+        threading.Thread(target=lambda: (reported.wait(), print("thread"))).start()
+        sys.excepthook = lambda kind, error, trace: (print("hook", kind.__name__, error), reported.set())
         raise OSError("disk")
         """,
         "-n",

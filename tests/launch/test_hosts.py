@@ -108,7 +108,7 @@ def test_all_hosts_restart_together(hosts: Hosts):
         """
         print(os.environ["DDPFLOW_RUN_ID"], os.environ["DDPFLOW_JOB_TOKEN"])
         if os.environ["DDPFLOW_RESTART_COUNT"] == "0":
-            sys.exit(1) if RANK == 1 else time.sleep(60)
+            sys.exit(1) if RANK == 1 else linger()
         """
     )
     launches = [hosts.start(0, "--max-restarts", 1, "--run-id", "gang", script), hosts.start(1, script)]

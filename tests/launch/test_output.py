@@ -211,7 +211,7 @@ def test_show_ranks(ddprun: Starter):
         print("trouble ahead", file=sys.stderr)
         if RANK == 2:
             raise ValueError("bad batch")
-        time.sleep(60)
+        linger()
         """,
         "-n",
         3,

@@ -80,14 +80,14 @@ def test_root_cause_comes_first_and_once(ddprun: Starter):
 
 def test_message_of_sys_exit_is_reported(ddprun: Starter):
     """`sys.exit("text")` counts as a failure with exit code 1 and that text."""
-    result = ddprun.run("sys.exit('no data here') if RANK == 0 else time.sleep(60)", "-n", 2)
+    result = ddprun.run("sys.exit('no data here') if RANK == 0 else linger()", "-n", 2)
     assert result.code == 1
     assert "rank 0 failed first" in result.err and "SystemExit: no data here" in result.err
 
 
 def test_signal_has_a_name_and_a_hint(ddprun: Starter):
     """A rank that is killed gives 128 + 9, the signal's name, and what may be behind it."""
-    result = ddprun.run("os.kill(os.getpid(), signal.SIGKILL) if RANK == 1 else time.sleep(60)", "-n", 2)
+    result = ddprun.run("os.kill(os.getpid(), signal.SIGKILL) if RANK == 1 else linger()", "-n", 2)
     assert result.code == 137
     assert "rank 1 failed first" in result.err and "it was killed by SIGKILL (out of memory, perhaps" in result.err
 
@@ -324,7 +324,7 @@ def test_restart_runs_the_whole_gang_again(ddprun: Starter):
         count = int(os.environ["DDPFLOW_RESTART_COUNT"])
         print(count, os.environ["DDPFLOW_RUN_ID"])
         if count < 2:
-            sys.exit(9) if RANK == count else time.sleep(60)
+            sys.exit(9) if RANK == count else linger()
         """,
         "-n",
         2,
