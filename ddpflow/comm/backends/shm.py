@@ -49,9 +49,9 @@ __all__ = ["ShmBackend"]
 class ShmBackend(Backend):
     """Serves a group whose ranks are processes of one host.
 
-    An all-reduce of registered memory (`empty`) copies nothing: each rank reduces its shard where the peers' arrays lie
-    and writes the result to where they are used. Other arrays pass through fixed chunks. Elements are combined in rank
-    order on whichever way, so all ranks get the same bits, from run to run and whatever the size of the array.
+    An all-reduce of registered memory (``empty``) copies nothing: each rank reduces its shard where the peers' arrays
+    lie and writes the result to where they are used. Other arrays pass through fixed chunks. Elements are combined in
+    rank order on whichever way, so all ranks get the same bits, from run to run and whatever the size of the array.
     """
 
     name: ClassVar[str] = "shm"
@@ -97,6 +97,10 @@ class ShmBackend(Backend):
                 address = spec.store.get("shm/hub", max(0.001, deadline - time.monotonic())).decode()
                 fd, handles = join(address, spec.context.token, spec.name, spec.group_rank, spec.size, check)
                 file = SharedFile(fd)
+                if file.size != layout.total_bytes:
+                    raise CommError(
+                        f"rank {spec.rank}: the ranks of group {spec.name} have different versions of ddpflow"
+                    )
         finally:
             if hub is not None:
                 hub.close()
@@ -127,7 +131,7 @@ class ShmBackend(Backend):
         vacancy.wait()
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
-        """Replaces `array` by the reduction over all ranks."""
+        """Replaces ``array`` by the reduction over all ranks."""
         work = self._small.all_reduce(array, op, call)
         if work is not None:
             return work
@@ -136,7 +140,7 @@ class ShmBackend(Backend):
         return self._launch(call, move, dtype_code(array.dtype), array.size, op)
 
     def reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
-        """Replaces `array` of the root by the reduction."""
+        """Replaces ``array`` of the root by the reduction."""
         move = Reduce(array, op, call.root, self.spec.size, self.spec.group_rank)
         return self._launch(call, move, dtype_code(array.dtype), array.size, op)
 
@@ -146,22 +150,22 @@ class ShmBackend(Backend):
         return self._launch(call, move, dtype_code(array.dtype), array.size, -1)
 
     def all_gather(self, out: np.ndarray, array: np.ndarray, call: Call) -> Work:
-        """Puts all arrays into every `out`."""
+        """Puts all arrays into every ``out``."""
         move = AllGather(array, out, self.spec.size, self.spec.group_rank)
         return self._launch(call, move, dtype_code(array.dtype), array.size, -1)
 
     def gather(self, out: np.ndarray | None, array: np.ndarray, call: Call) -> Work:
-        """Puts all arrays into the root's `out`."""
+        """Puts all arrays into the root's ``out``."""
         move = Gather(array, out, call.root, self.spec.size, self.spec.group_rank)
         return self._launch(call, move, dtype_code(array.dtype), array.size, -1)
 
     def scatter(self, out: np.ndarray, array: np.ndarray | None, call: Call) -> Work:
-        """Puts the parts of the root's array into the ranks' `out`."""
+        """Puts the parts of the root's array into the ranks' ``out``."""
         move = Scatter(out if array is None else array, out, call.root, self.spec.size, self.spec.group_rank)
         return self._launch(call, move, dtype_code(out.dtype), out.size, -1)
 
     def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
-        """Puts part r of the reduction into `out` of rank r."""
+        """Puts part r of the reduction into ``out`` of rank r."""
         move = ReduceScatter(array, out, op, self.spec.size, self.spec.group_rank)
         return self._launch(call, move, dtype_code(out.dtype), out.size, op)
 
@@ -210,7 +214,7 @@ class ShmBackend(Backend):
         self._engine.poll()
 
     def abort(self, reason: str) -> None:
-        """Publishes `reason`; every wait of the peers ends with it."""
+        """Publishes ``reason``; every wait of the peers ends with it."""
         engine = self._engine
         own = self.failure or self.fail(CommError(f"rank {self.spec.rank}: the group was given up: {reason}"))
         engine.fail(own, Failure("exception", reason, (self.spec.rank,)))

@@ -1,6 +1,6 @@
 """Registered memory: arrays that live in the group's shared file, where every peer can reach them.
 
-Each rank has an arena, a range of the (sparse) file, and hands out pieces of it by itself: `empty` is no collective,
+Each rank has an arena, a range of the (sparse) file, and hands out pieces of it by itself: ``empty`` is no collective,
 and no descriptor travels after the group is made. A peer learns a piece's place in the arena from the slot of a
 collective that uses it, and maps the arena up to there the first time. A piece goes back to the system when its last
 array is gone.
@@ -40,7 +40,7 @@ class Arena:
         self.recycle = True  # false once the group has failed (a peer may still be writing), and in a forked child
 
     def empty(self, n: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """Returns a new array of `n` elements in the arena.
+        """Returns a new array of ``n`` elements in the arena.
 
         Raises:
             CommError: the shared memory is not there.
@@ -99,7 +99,7 @@ class PeerArenas:
         self._views: dict[tuple[int, int, int, np.dtype[Any]], np.ndarray] = {}
 
     def view(self, rank: int, offset: int, n: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """Returns `n` elements at `offset` bytes of a rank's arena as an array."""
+        """Returns ``n`` elements at ``offset`` bytes of a rank's arena as an array."""
         key = (rank, offset, n, dtype)
         view = self._views.get(key)
         if view is None:

@@ -11,15 +11,15 @@ nothing is ever reset and no lock is needed:
     staging  chunks through which large arrays outside of registered memory pass
     boxes    for each peer a ring of chunks, the messages sent to it
 
-Behind the areas, in the same file, lies each rank's arena of registered memory (`shm_arena.py`). The file is sparse: a
-rank reserves everything up to its inline buffers when it joins, and the rest when it first uses it.
+Behind the areas, in the same file, lies each rank's arena of registered memory (``shm_arena.py``). The file is sparse:
+a rank reserves everything up to its inline buffers when it joins, and the rest when it first uses it.
 
-**Memory order.** A word is one aligned 8-byte item of a `memoryview` cast to "q": CPython copies it with a fixed-size
-`memcpy`, which compilers turn into a single load or store, so it cannot tear. Data must be visible before the word that
-announces it, and must not be read before that word was seen. x86 keeps stores in order and loads in order, and the
+**Memory order.** A word is one aligned 8-byte item of a ``memoryview`` cast to "q": CPython copies it with a fixed-size
+``memcpy``, which compilers turn into a single load or store, so it cannot tear. Data must be visible before the word
+that announces it, and must not be read before that word was seen. x86 keeps stores in order and loads in order, and the
 interpreter between two statements keeps the compiler from swapping them, so nothing more is needed there (libc's
-non-temporal copies end with a store fence). Other CPUs (aarch64) reorder both: there `fence()` is a full barrier and is
-called before each announcing store and after each successful wait. See `memory_fence`.
+non-temporal copies end with a store fence). Other CPUs (aarch64) reorder both: there ``fence()`` is a full barrier and
+is called before each announcing store and after each successful wait. See ``memory_fence``.
 """
 
 import ctypes
@@ -63,12 +63,12 @@ def memory_fence(machine: str | None = None) -> Callable[[], Any] | None:
     """Returns a full memory barrier for this CPU, or None where its own ordering (x86) is enough.
 
     A mutex is not one (what surrounds a lock-unlock pair may still move into it), and Python has none. Taken, in this
-    order: C11's `atomic_thread_fence` from libatomic, a few nanoseconds plus the call; the `membarrier` system call
+    order: C11's ``atomic_thread_fence`` from libatomic, a few nanoseconds plus the call; the ``membarrier`` system call
     with MEMBARRIER_CMD_GLOBAL_EXPEDITED, whose contract is that all registered processes, the caller included, pass a
     barrier.
 
     Args:
-        machine: name of the architecture as `platform.machine()` gives it, which is the default.
+        machine: name of the architecture as ``platform.machine()`` gives it, which is the default.
 
     Raises:
         BackendUnavailable: neither exists on a CPU that needs one.

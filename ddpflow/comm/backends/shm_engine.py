@@ -1,7 +1,7 @@
 """Moves a group's operations on, in order; waits for them; and finds out why one will never end.
 
-Nothing here blocks but `Engine.finish`, and that looks at the deadline, at the peers' words, at their processes and at
-the published failures all the while it waits. Once an operation has failed, the group has: everything in flight ends
+Nothing here blocks but ``Engine.finish``, and that looks at the deadline, at the peers' words, at their processes and
+at the published failures all the while it waits. Once an operation has failed, the group has: everything in flight ends
 with that error, and the peers read the reason in this rank's area.
 """
 
@@ -29,10 +29,10 @@ __all__ = ["BLOCKED", "ENDED", "NEVER", "TRAILING", "Engine", "ShmWork"]
 
 # What a step of an operation returns: later ones must wait as well; they may go on; it is over.
 BLOCKED, TRAILING, ENDED = range(3)
-NEVER = 1 << 62  # a value that no word reaches: what `ShmWork.block` says when there is no single word to look at
+NEVER = 1 << 62  # a value that no word reaches: what ``ShmWork.block`` says when there is no single word to look at
 
 _EXAMINE_EVERY_S = 0.01
-_ROOT_CAUSES = {"exception": 0, "mismatch": 1, "peer": 2, "timeout": 3}  # kinds of `Failure`, the most telling first
+_ROOT_CAUSES = {"exception": 0, "mismatch": 1, "peer": 2, "timeout": 3}  # kinds of ``Failure``, the most telling first
 # How long the reason of a death is waited for: who collects the process needs a moment to write it down.
 _EXPLAIN_S = 0.5
 
@@ -80,7 +80,7 @@ class ShmWork(Work):
         return
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
-        """Moves this and earlier operations on until this one has ended; see `Work.wait`."""
+        """Moves this and earlier operations on until this one has ended; see ``Work.wait``."""
         if self.state != ENDED:
             self.engine.finish(self, self.call.timeout_s if timeout is None else seconds(timeout, 0.0))
         if self.error is not None:
@@ -153,12 +153,12 @@ class Engine:
     # Buffers
 
     def inline_buffers(self, dtype: np.dtype[Any]) -> list[list[np.ndarray]]:
-        """Returns the inline buffers as arrays of `dtype`: a list over slots of lists over ranks."""
+        """Returns the inline buffers as arrays of ``dtype``: a list over slots of lists over ranks."""
         buffers = self._buffers.get(("inline", dtype))
         return buffers or self._view("inline", dtype, self.layout.inline_at, self.ring, self.inline_bytes)
 
     def chunks(self, dtype: np.dtype[Any]) -> list[list[np.ndarray]]:
-        """Returns the staging chunks as arrays of `dtype`: a list over chunks of lists over ranks."""
+        """Returns the staging chunks as arrays of ``dtype``: a list over chunks of lists over ranks."""
         layout = self.layout
         if not self._staging_reserved:
             start = self.index * layout.area_bytes + layout.staging_at
@@ -185,7 +185,7 @@ class Engine:
         return self.launched < self._slots_free_until
 
     def count_completed(self, seq: int) -> None:
-        """Tells the peers that this rank is done with one more collective, number `seq` of the group, and its slot."""
+        """Tells the peers that this rank is done with one more collective, ``seq`` of the group, and with its slot."""
         self._completed = completed = self._completed + 1
         self._last_seq = seq
         if self.fence is not None:
@@ -225,7 +225,7 @@ class Engine:
                     self._look_around(work)
 
     def finish(self, work: ShmWork, timeout_s: float) -> None:
-        """Waits until `work` has ended, well or not.
+        """Waits until ``work`` has ended, well or not.
 
         Args:
             work: the operation; earlier collectives end before it.
@@ -236,7 +236,7 @@ class Engine:
         while True:
             with self.lock:
                 self.advance()
-                if self.backend.failure is not None and work.error is None:  # another thread has called `abort`
+                if self.backend.failure is not None and work.error is None:  # another thread has called ``abort``
                     work.error, work.state = self.backend.failure, ENDED
                 if work.state == ENDED:
                     return
@@ -262,7 +262,7 @@ class Engine:
     # Failure
 
     def fail(self, error: CommError, failure: Failure) -> None:
-        """Ends everything in flight with `error`, and publishes `failure` for the peers."""
+        """Ends everything in flight with ``error``, and publishes ``failure`` for the peers."""
         self.backend.fail(error)
         self.arena.recycle = False
         if self.pid != os.getpid():  # a forked child must not speak for its parent
@@ -297,7 +297,7 @@ class Engine:
         self.fail(own, Failure("exception", f"rank {self.spec.rank} raised {what}", (self.spec.rank,)))
 
     def _look_around(self, work: ShmWork) -> None:
-        """Fails everything if `work` can never end; to be called a hundred times a second at most."""
+        """Fails everything if ``work`` can never end; to be called a hundred times a second at most."""
         self._next_look = time.monotonic() + _EXAMINE_EVERY_S
         try:
             work.check_calls()
@@ -312,7 +312,7 @@ class Engine:
         self._pass_on(failure, work)
 
     def _find_failure(self, work: ShmWork) -> tuple[Failure | None, int]:
-        """Returns why `work` can never end, or None; and the rank whose part is lacking, -1 where that is no matter."""
+        """Returns why ``work`` can never end, or None; and the rank whose part is lacking, or -1 for any."""
         ranks = self.spec.ranks
         failures = [self.control.failure_of(r) for r in self._in_state(FAILED)]
         if failures:
@@ -357,7 +357,7 @@ class Engine:
         self.fail(error, Failure("timeout", str(error), tuple(self.spec.ranks[r] for r in missing)))
 
     def calls_differ(self, call: Call, own: Signature, rank: int, theirs: Signature) -> CommError:
-        """Fails because rank `rank` has made another call, and returns the error to raise."""
+        """Fails because rank ``rank`` has made another call, and returns the error to raise."""
         error = self.backend.mismatch_error(call, own, rank, theirs)
         ranks = self.spec.ranks
         self.fail(error, Failure("mismatch", mismatch_text(self.spec.rank, own, ranks[rank], theirs), (ranks[rank],)))

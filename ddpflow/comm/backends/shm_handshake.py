@@ -209,7 +209,7 @@ def join(
     """Joins a hub, and returns the shared file's descriptor and the processes of all ranks.
 
     Args:
-        address: `Hub.address` of the hub.
+        address: ``Hub.address`` of the hub.
         token: the job's secret.
         group: name of the group.
         rank: own index in the group.

@@ -1,8 +1,8 @@
 """What each collective copies and combines: pure array work on buffers that somebody else has made ready.
 
-A move goes over `n` elements in pieces [start, stop). For a piece, each rank that contributes fills its own buffer;
-when all have, each drains all ranks' buffers. A buffer holds `width` elements for each element of the piece: one, or
-one per destination. A move can also read all of the peers' data where it lies, if that is registered memory (`direct`).
+A move goes over ``n`` elements in pieces [start, stop). For a piece, each rank that contributes fills its own buffer;
+when all have, each drains all ranks' buffers. A buffer holds ``width`` elements for each element of the piece: one, or
+one per destination. A move can also read all of the peers' data where it lies, in registered memory (``direct``).
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ class Move(ABC):
 
     Attributes:
         array: own input (and output, where a collective works in place).
-        out: own output, or None where it is `array` or nowhere.
+        out: own output, or None where it is ``array`` or nowhere.
         n: elements to go over.
         width: elements in a buffer for each of them.
         fills: whether this rank contributes.
@@ -68,7 +68,7 @@ class Move(ABC):
 
     @abstractmethod
     def direct(self, views: Sequence[np.ndarray]) -> None:
-        """Takes the whole result from the arrays of `sources`, in that order."""
+        """Takes the whole result from the arrays of ``sources``, in that order."""
 
 
 class AllReduce(Move):
@@ -175,7 +175,7 @@ class AllGather(Move):
 
 
 class Gather(AllGather):
-    """Concatenation of all ranks' arrays on the root; `out` is None elsewhere."""
+    """Concatenation of all ranks' arrays on the root; ``out`` is None elsewhere."""
 
     __slots__ = ()
 
@@ -185,7 +185,7 @@ class Gather(AllGather):
 
 
 class _ToEach(Move):
-    """Moves whose input has one part of `n` elements for each rank: a piece has that part of every destination."""
+    """Moves whose input has one part of ``n`` elements for each rank: a piece has that part of every destination."""
 
     __slots__ = ()
 
@@ -225,7 +225,7 @@ class ReduceScatter(_ToEach):
 
 
 class Scatter(_ToEach):
-    """Copy of the root's part for this rank; `array` is only looked at on the root."""
+    """Copy of the root's part for this rank; ``array`` is only looked at on the root."""
 
     __slots__ = ("root",)
 
@@ -247,7 +247,7 @@ class Scatter(_ToEach):
 
 
 class AllToAll(Move):
-    """Exchange of parts of any length between all ranks; `n` is the longest part that this rank sends."""
+    """Exchange of parts of any length between all ranks; ``n`` is the longest part that this rank sends."""
 
     __slots__ = ("counts", "out_counts", "out_starts", "starts")
 
@@ -288,7 +288,7 @@ class AllToAll(Move):
 
 
 def shard(n: int, size: int, rank: int, itemsize: int) -> tuple[int, int]:
-    """Returns the range of `n` elements that a rank reduces: whole cache lines, near `n / size` of them."""
+    """Returns the range of ``n`` elements that a rank reduces: whole cache lines, near ``n / size`` of them."""
     line = max(1, _LINE_BYTES // itemsize)
     lines = -(-n // line)
     return min(n, lines * rank // size * line), min(n, lines * (rank + 1) // size * line)

@@ -1,4 +1,4 @@
-"""A collective in flight on one rank: a small machine that `step` moves on, and that never waits itself.
+"""A collective in flight on one rank: a small machine that ``step`` moves on, and that never waits itself.
 
 Its stages:
 
@@ -65,7 +65,7 @@ class Operation(ShmWork):
         engine: what moves it on.
         call: the call.
         move: its array work; None for a barrier.
-        signature: see `pack_signature`.
+        signature: see ``pack_signature``.
         count: the fingerprint's count.
     """
 
@@ -122,7 +122,7 @@ class Operation(ShmWork):
         flight.append(self)
 
     def take_over(self, number: int) -> None:
-        """Goes on with collective `number`, which is ready already."""
+        """Goes on with collective ``number``, which is ready already."""
         self._number, self._at, self._stage = number, number % self.engine.ring * SLOT_WORDS, _READY
         self.engine.flight.append(self)
 

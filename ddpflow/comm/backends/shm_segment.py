@@ -1,11 +1,11 @@
 """Memory that several processes of one host map: nameless, reserved before use, gone with its last user.
 
-The file behind it is a `memfd_create` file. It has no name, so nothing is left in /dev/shm after `kill -9`, and the
+The file behind it is a ``memfd_create`` file. It has no name, so nothing is left in /dev/shm after ``kill -9``, and the
 size limit of /dev/shm (64 MB in many containers) does not apply. Where memfd does not exist or is forbidden, an unnamed
-temporary file takes its place: `O_TMPFILE` where the file system has it, else a named file that is unlinked before
-anybody uses it. Peers get the descriptor over a socket (`shm_handshake.py`), never a name.
+temporary file takes its place: ``O_TMPFILE`` where the file system has it, else a named file that is unlinked before
+anybody uses it. Peers get the descriptor over a socket (``shm_handshake.py``), never a name.
 
-Space is reserved before it is written (`SharedFile.reserve`): a full memory shows as an `OSError` there, not as a
+Space is reserved before it is written (``SharedFile.reserve``): a full memory shows as an ``OSError`` there, not as a
 SIGBUS in the middle of a training step.
 """
 
@@ -79,7 +79,7 @@ def _create_named_file(directory: str) -> int:
 
 
 def create_file(n_bytes: int, *, directory: str | None = None) -> int:
-    """Makes an empty nameless file of `n_bytes` (nothing reserved yet) and returns its descriptor.
+    """Makes an empty nameless file of ``n_bytes`` (nothing reserved yet) and returns its descriptor.
 
     Args:
         n_bytes: size of the file.
@@ -117,7 +117,7 @@ class Mapping:
         self.bytes = np.frombuffer(self._map, np.uint8)
 
     def array(self, n: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """Returns the first `n` elements as an array whose base is no array (so views of it have it as their base)."""
+        """Returns the first ``n`` elements as an array whose base is no array, so that it is the base of its views."""
         return np.frombuffer(self._map, dtype, n)
 
     def map_in(self, start: int, stop: int) -> None:
@@ -153,7 +153,7 @@ class SharedFile:
         return self._fd
 
     def map(self, start: int, stop: int) -> Mapping:
-        """Maps the bytes [start, stop); `start` is a multiple of the page size."""
+        """Maps the bytes [start, stop); ``start`` is a multiple of the page size."""
         return Mapping(self._fd, start, stop - start)
 
     def reserve(self, start: int, stop: int) -> None:

@@ -1,8 +1,8 @@
-"""The short way of small all-reduces: what `Operation` does for them, in one straight line.
+"""The short way of small all-reduces: what ``Operation`` does for them, in one straight line.
 
 A small all-reduce is all overhead: a few hundred additions take 0.2 microseconds, and every Python call or attribute
 look-up between launch and result some 0.05. If nothing else is in flight and the peers answer within some microseconds,
-there is no need for a machine that can stop anywhere; else an `Operation` takes over from where this has come to.
+there is no need for a machine that can stop anywhere; else an ``Operation`` takes over from where this has come to.
 """
 
 import contextvars
@@ -41,7 +41,7 @@ class SmallReducer:
         self._quiet.run(np.seterr, all="ignore")
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work | None:
-        """Replaces `array` by the reduction over all ranks; None, with nothing done, where it is not for this way."""
+        """Replaces ``array`` by the reduction over all ranks; None, with nothing done, where it is not for this way."""
         engine = self._engine
         if (array.size != self._n or array.dtype is not self._dtype) and not self._learn(array.size, array.dtype):
             return None

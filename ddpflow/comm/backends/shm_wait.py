@@ -50,7 +50,7 @@ class Waiter:
         self._yields = _YIELDS if self.may_spin else _YIELDS_IN_A_CROWD
 
     def spin(self, index: int, value: int) -> bool:
-        """Waits up to a millisecond for word `index` to reach `value`; returns whether it has.
+        """Waits up to a millisecond for word ``index`` to reach ``value``; returns whether it has.
 
         How long it spins before it yields depends on what has helped before: next to other programs two ranks may share
         a core, and then a rank that spins only keeps the one it waits for from running.

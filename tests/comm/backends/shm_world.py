@@ -63,7 +63,7 @@ def small_layout(**options: int) -> Iterator[None]:
 
 
 def make_world(n: int, timeout_s: float = 10.0, **options: int) -> list[ShmBackend]:
-    """Returns the transports of `n` ranks."""
+    """Returns the transports of ``n`` ranks."""
     store = HashStore()
     with small_layout(**options):
         specs = [make_spec(rank, n, store, timeout_s) for rank in range(n)]
@@ -91,7 +91,7 @@ def strike(kind: str) -> None:
 
 
 def strike_in(owner: Any, name: str, kind: str, after: bool, countdown: int) -> None:
-    """Arranges that the `countdown`-th call of a function from now ends in `strike`, before or after its work."""
+    """Arranges that the ``countdown``-th call of a function from now ends in ``strike``, before or after its work."""
     original = getattr(owner, name)
     left = [countdown]
 

@@ -20,7 +20,7 @@ from ddpflow.comm.reduce import ReduceOp
 
 
 def by_pieces(moves, room):
-    """Does a move on all ranks piece by piece, `room` elements a piece."""
+    """Does a move on all ranks piece by piece, ``room`` elements a piece."""
     n = max(move.n for move in moves)
     if isinstance(moves[0], AllToAll):
         n = -(-n // room) * room

@@ -24,7 +24,7 @@ def test_signatures_survive_packing(signature):
 
 
 def sum_of(n, size, seq):
-    """Returns the sum over all ranks of what `values` gives."""
+    """Returns the sum over all ranks of what ``values`` gives."""
     return sum(np.arange(n) * (rank + 1.0) + seq for rank in range(size))
 
 
