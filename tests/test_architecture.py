@@ -108,8 +108,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     },
     "launch/channel.py": "tests/launch/test_hosts.py",
     "launch/first_host.py": "tests/launch/test_hosts.py",
-    "launch/gang.py": "tests/launch/test_supervisor.py",
-    "launch/guardian.py": "tests/launch/test_supervisor.py",
     "launch/helptext.py": "tests/launch/test_options.py",
     "launch/meeting.py": "tests/launch/test_hosts.py",
     "launch/other_host.py": "tests/launch/test_hosts.py",

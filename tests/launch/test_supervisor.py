@@ -1,14 +1,13 @@
 """A whole job under ddprun: how it ends, whatever happens to a rank or to the launcher."""
 
+import json
 import re
 import signal
 import socket
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.launch.conftest import PROGRAM, Starter, all_gone, is_alive
+from tests.launch.conftest import PROGRAM, Starter, all_gone
 
 
 def test_all_ranks_run_and_see_their_place(ddprun: Starter):
@@ -114,178 +113,6 @@ def test_failure_is_seen_though_the_rank_does_not_exit(ddprun: Starter):
     )
     assert result.code == 1
     assert "rank 0 failed first" in result.err and "KeyError: 'gone'" in result.err
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-def test_signal_to_the_launcher_ends_the_ranks(ddprun: Starter, number):
-    """The ranks get the signal, end, and the launcher exits with 128 + its number."""
-    launch = ddprun.start("-n", 2, ddprun.script("put(f'{RANK}.pid', os.getpid()); time.sleep(60)"))
-    pids = launch.pids("0.pid", "1.pid")
-    launch.kill(number)
-    result = launch.result()
-    assert result.code == 128 + number
-    assert f"stopped by {signal.Signals(number).name}" in result.err
-    assert "Traceback" not in result.err
-    assert not any(map(is_alive, pids))
-
-
-def test_interrupted_ranks_say_where_they_were(ddprun: Starter):
-    """After Ctrl-C, one line from each rank tells where it stood."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        ddprun.script("def train():\n    put(RANK, 1) if 0 else put(f'{RANK}.pid', 1)\n    time.sleep(60)\ntrain()"),
-    )
-    launch.wait_for_files("0.pid", "1.pid")
-    launch.kill(signal.SIGINT)
-    result = launch.result()
-    assert result.code == 130
-    for rank in (0, 1):
-        assert re.search(rf"\[rank {rank}\] KeyboardInterrupt in train, .*script.py:\d+", result.err)
-
-
-def test_ranks_get_time_to_save(ddprun: Starter):
-    """With SIGTERM, handlers may work on within the grace period; a run whose ranks then end with 0 is no failure."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        "--grace_period",
-        30,
-        ddprun.script(
-            """
-            def save(*_):
-                time.sleep(1.5)
-                put(f"{RANK}.saved", "weights")
-                sys.exit(0)
-            signal.signal(signal.SIGTERM, save)
-            put(f"{RANK}.pid", os.getpid())
-            while True:
-                time.sleep(1)
-            """
-        ),
-    )
-    launch.pids("0.pid", "1.pid")
-    launch.kill(signal.SIGTERM)
-    assert launch.result().code == 0
-    assert [(ddprun.folder / f"{rank}.saved").read_text() for rank in (0, 1)] == ["weights"] * 2
-
-
-def test_ranks_that_will_not_end_are_killed(ddprun: Starter):
-    """Ranks that ignore SIGTERM, or are stopped, are killed after the grace period."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        "--grace-period",
-        0.5,
-        ddprun.script(
-            """
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            put(f"{RANK}.pid", os.getpid())
-            if RANK == 1:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            while True:
-                time.sleep(1)
-            """
-        ),
-    )
-    pids = launch.pids("0.pid", "1.pid")
-    launch.kill(signal.SIGTERM)
-    assert launch.result().code == 143
-    all_gone(pids)
-
-
-def test_second_interrupt_kills_at_once(ddprun: Starter):
-    """Ranks that ignore Ctrl-C are killed by the second one, long before the grace period is over."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        "--grace-period",
-        1000,
-        ddprun.script(
-            """
-            signal.signal(signal.SIGINT, lambda *_: put(f"{RANK}.asked", 1))
-            put(f"{RANK}.pid", os.getpid())
-            while True:
-                time.sleep(1)
-            """
-        ),
-    )
-    pids = launch.pids("0.pid", "1.pid")
-    launch.kill(signal.SIGINT)
-    launch.wait_for_files("0.asked", "1.asked")
-    launch.kill(signal.SIGINT)
-    assert launch.result().code == 130
-    all_gone(pids)
-
-
-def test_other_signals_are_passed_on(ddprun: Starter):
-    """SIGUSR1 reaches every rank and ends nothing."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        ddprun.script(
-            """
-            signal.signal(signal.SIGUSR1, lambda *_: put(f"{RANK}.usr1", 1))
-            put(f"{RANK}.pid", os.getpid())
-            while not all(os.path.exists(f"{rank}.usr1") for rank in range(WORLD)):
-                time.sleep(0.01)
-            """
-        ),
-    )
-    launch.pids("0.pid", "1.pid")
-    launch.kill(signal.SIGUSR1)
-    assert launch.result().code == 0
-
-
-def test_launcher_killed(ddprun: Starter):
-    """When the launcher is killed, ranks, their children and even daemons of theirs end, and the run directory goes."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        ddprun.script(
-            """
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
-            if os.fork() == 0:
-                if os.fork() == 0:
-                    os.setsid()
-                    put(f"{RANK}.daemon", os.getpid())
-                    time.sleep(1000)
-                os._exit(0)
-            put(f"{RANK}.child", child.pid)
-            put(f"{RANK}.pid", os.getpid())
-            time.sleep(1000)
-            """
-        ),
-    )
-    pids = launch.pids(*(f"{rank}.{kind}" for rank in (0, 1) for kind in ("pid", "child", "daemon")))
-    launch.kill(signal.SIGKILL)
-    assert launch.result().code == -signal.SIGKILL
-    all_gone(pids)
-
-
-@pytest.mark.parametrize("ending", ["sys.exit(0)", "sys.exit(5)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_children_of_ranks_do_not_stay(ddprun: Starter, ending):
-    """However a rank ends, what it started ends too, though it holds the rank's output open and has its own session."""
-    launch = ddprun.start(
-        "-n",
-        2,
-        ddprun.script(
-            f"""
-            child = subprocess.Popen(["sleep", "1000"], start_new_session=RANK == 1)
-            put(f"{{RANK}}.child", child.pid)
-            while not (os.path.exists("0.child") and os.path.exists("1.child")):
-                time.sleep(0.01)
-            print("last words")
-            {ending}
-            """
-        ),
-    )
-    result = launch.result()
-    assert result.code == {"sys.exit(0)": 0, "sys.exit(5)": 5}.get(ending, 137)
-    assert sorted(result.out.splitlines()) == ["[rank 0] last words", "[rank 1] last words"]
-    assert "ended what ranks had left running: pid" in result.err
-    assert not any(is_alive(int((ddprun.folder / f"{rank}.child").read_text())) for rank in (0, 1))
 
 
 def test_port_zero_lets_jobs_share_a_host(ddprun: Starter):
@@ -440,3 +267,27 @@ def test_log_files_that_cannot_be_written(ddprun: Starter):
     assert result.code == 2
     assert "cannot start rank 0: [Errno" in result.err and "Traceback" not in result.err
     assert not (ddprun.folder / "started").exists()
+
+
+def test_failure_in_the_log_directory(ddprun: Starter):
+    """The log directory has the report as JSON, and each rank's traceback at the end of its own file."""
+    body = """
+    print(f"rank {RANK} is here", file=sys.stderr)
+    if RANK == 0:
+        linger_for = os.environ["DDPFLOW_RUN_DIR"] + "/failed.1.json"
+        while not os.path.exists(linger_for):
+            time.sleep(0.01)
+        raise RuntimeError("lost my peer")
+    raise ValueError("bad batch")
+    """
+    result = ddprun.run(body, "-n", 2, "--log-dir", "logs", "--run-id", "r", "--report", "report.json")
+    assert result.code == 1
+    logs = ddprun.folder / "logs" / "r" / "attempt_0"
+    assert f"full output: {logs.relative_to(ddprun.folder)}" in result.err
+    report = json.loads((logs / "error.json").read_text())
+    assert report == json.loads((ddprun.folder / "report.json").read_text())
+    assert report["root_cause"]["rank"] == 1 and report["root_cause"]["type"] == "ValueError"
+    assert report["root_cause"]["stderr"] == ["rank 1 is here"]
+    for rank, error in ((0, "RuntimeError: lost my peer"), (1, "ValueError: bad batch")):
+        lines = (logs / str(rank) / "stderr.log").read_text().splitlines()
+        assert (lines[0], lines[1], lines[-1]) == (f"rank {rank} is here", "Traceback (most recent call last):", error)
