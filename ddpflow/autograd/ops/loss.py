@@ -176,7 +176,7 @@ def logit_nll(xp, input, target, pos_weight):
     small = xp.log1p(xp.exp(-abs(input)))  # added last, so that it is not lost beside a large input
     if pos_weight is None:
         return small + (xp.maximum(input, 0) - target * input), (
-            lambda g: g * (1 / (1 + xp.exp(-xp.maximum(input, -80))) - target),
+            lambda g: g * (1 / (1 + xp.exp(-input)) - target),
             lambda g: -g * input,
             None,
         )
@@ -187,7 +187,7 @@ def logit_nll(xp, input, target, pos_weight):
     soft = small + xp.maximum(-input, 0)
     large = (1 - target) * input + weight(target) * xp.maximum(-input, 0)
     return weight(target) * small + large, (
-        lambda g: g * (1 - target - weight(target) / (1 + xp.exp(xp.minimum(input, 80)))),
+        lambda g: g * (1 - target - weight(target) / (1 + xp.exp(input))),
         lambda g: g * ((pos_weight - 1) * soft - input),
         lambda g: g * target * soft,
     )
