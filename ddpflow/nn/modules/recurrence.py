@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpflow.autograd.ops.joining import cat
+from ddpflow.autograd.ops.recurrent import gru_sequence, lstm_sequence, rnn_sequence
 from ddpflow.nn import functional as F
 
 __all__ = ["STEPS", "State", "run"]
@@ -62,6 +63,8 @@ def run(
         The hidden states in the order of the input, and the state after each sequence's last step.
     """
     weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = weights
+    if batch_sizes[0] == batch_sizes[-1] and weight_hr is None:
+        return _run_whole(mode, data, len(batch_sizes), state, weights, reverse)
     step = STEPS[mode]
     projected = F.linear(data, weight_ih, bias_ih).split(batch_sizes)  # all steps' inputs in one product
     outputs: list[Any] = []
@@ -90,3 +93,24 @@ def run(
         finished.append(state)
         state = tuple(cat(list(parts)) for parts in zip(*reversed(finished), strict=True))
     return cat(outputs), state
+
+
+def _run_whole(
+    mode: str, data: Any, steps: int, state: State, weights: tuple[Any, ...], reverse: bool
+) -> tuple[Any, State]:
+    """`run` for sequences of one length: all steps in one operation."""
+    weight_ih, weight_hh, bias_ih, bias_hh, _ = weights
+    if mode != "GRU" and bias_ih is not None:
+        bias_ih = bias_ih + bias_hh
+    batch = data.shape[0] // steps
+    projected = F.linear(data, weight_ih, bias_ih).reshape(steps, batch, weight_hh.shape[0])
+    cells: State = ()
+    if mode == "LSTM":
+        outputs, cell = lstm_sequence(projected, *state, weight_hh, reverse)
+        cells = (cell,)
+    elif mode == "GRU":
+        outputs = gru_sequence(projected, *state, weight_hh, bias_hh, reverse)
+    else:
+        outputs = rnn_sequence(projected, *state, weight_hh, mode == "RNN_RELU", reverse)
+    last = outputs[0 if reverse else -1]
+    return outputs.reshape(data.shape[0], last.shape[-1]), (last, *cells)
