@@ -1,7 +1,7 @@
-"""Scaled dot-product attention for NumPy, a few heads and rows of queries at a time, so that their scores stay in the cache.
+"""Scaled dot-product attention for NumPy: few heads and rows at a time, whose scores stay in the cache.
 
-With a causal mask a block of rows meets only the keys up to its last row: nearly half of the work falls away. Inputs are
-taken as they lie; what ``transpose(1, 2)`` made of ``(B, T, H, D)`` is not copied, and the output is laid out that way.
+With a causal mask a block of rows meets only the keys up to its last row: nearly half of the work falls away. Inputs
+are taken as they lie: what ``transpose(1, 2)`` made of ``(B, T, H, D)`` is not copied, and the output lies like it.
 """
 
 from collections.abc import Iterator

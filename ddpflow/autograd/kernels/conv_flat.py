@@ -1,9 +1,10 @@
 """Convolution with stride 1 for NumPy, over samples laid out flat: a shift of the window is a shift of the memory.
 
-Each channel's samples are written one after another, row after row, with zeros between rows and between samples. Then what
-one place of the kernel sees, over all output positions, is one contiguous run: the input is unfolded along the kernel's
-width by plain copies, and each row of the kernel is one matrix product on a shifted view of that. Positions between the
-rows come out as garbage and are left behind when the output is taken out. A few samples at a time stay in the cache.
+Each channel's samples are written one after another, row after row, with zeros between rows and between samples. Then
+what one place of the kernel sees, over all output positions, is one contiguous run: the input is unfolded along the
+kernel's width by plain copies, and each row of the kernel is one matrix product on a shifted view of that. Positions
+between the rows come out as garbage and are left behind when the output is taken out. A few samples at a time stay in
+the cache.
 """
 
 from typing import Any
@@ -40,13 +41,14 @@ class _Layout:
     ) -> None:
         samples, channels, height, width = shape
         (top, bottom), (left, right) = pads
-        self.row = max(width + max(left, right), out[1])
+        self.row: int = max(width + max(left, right), out[1])
         lines = max(height + max(top, bottom), out[0])
-        self.sample = lines * self.row
+        self.sample: int = lines * self.row
         self.origin = top * self.row + left
         self.columns = [j * dilation[1] for j in range(kernel[1])]
         self.rows = [i * dilation[0] * self.row for i in range(kernel[0])]
-        self.size, self.out = (height, width), tuple(out)
+        self.size: tuple[int, int] = (height, width)
+        self.out: tuple[int, ...] = tuple(out)
         self.whole = channels * kernel[1] < NARROW or (deep and channels * kernel[0] * kernel[1] * self.sample < DEEP)
         unfolded = channels * kernel[1] * (kernel[0] if self.whole else 1)
         self.count = max(1, min(samples, CHUNK // max(1, unfolded * self.sample)))

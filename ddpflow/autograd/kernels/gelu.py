@@ -1,9 +1,9 @@
 """GELU in float32 for NumPy, in blocks that stay in the cache.
 
-``P(X <= x)`` of a standard normal X is written as ``(1 + tanh(x * p(x * x))) / 2``: NumPy's tanh is quick, and it has no
-erf. The polynomial p was fitted so that the result differs from the exact one by less than 6e-7 everywhere (a minimax
-fit of degree 6, weighted by what an error in it does to the result; PyTorch's own float32 GELU is off by up to 1.1e-6).
-With the usual approximation's p, of degree 1, the same code computes that.
+``P(X <= x)`` of a standard normal X is written as ``(1 + tanh(x * p(x * x))) / 2``: NumPy's tanh is quick, and it has
+no erf. The polynomial p was fitted so that the result differs from the exact one by less than 6e-7 everywhere (a
+minimax fit of degree 6, weighted by what an error in it does to the result; PyTorch's own float32 GELU is off by up to
+1.1e-6). With the usual approximation's p, of degree 1, the same code computes that.
 
 The backward pass gets the probability back as output / input, so nothing is kept but these two.
 """

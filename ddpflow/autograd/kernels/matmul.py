@@ -13,7 +13,8 @@ SMALL = 128  # and the sizes of the weight from which it pays
 def matmul_transposed(xp: Any, x: Any, w: Any, bias: Any) -> Any:
     """``x @ w.T + bias`` of matrices ``(rows, in)`` and ``(out, in)``.
 
-    OpenBLAS is up to a third quicker on ``w @ x.T`` when x has few rows; the transposition joins the addition of the bias.
+    OpenBLAS is up to a third quicker on ``w @ x.T`` when x has few rows; the transposition joins the addition of the
+    bias.
     """
     if xp is np and len(x) <= FEW and len(w) >= SMALL and x.shape[1] >= SMALL:
         turned = (w @ x.T).T

@@ -1,7 +1,7 @@
 """Max pooling, one axis after the other: a window of k x k costs 2 k comparisons, each over long runs of memory.
 
-The last axis comes first. Then, of equal values, the first in reading order wins, as in PyTorch. For each axis the winning
-place in its window is kept as one byte.
+The last axis comes first. Then, of equal values, the first in reading order wins, as in PyTorch. For each axis the
+winning place in its window is kept as one byte.
 """
 
 from typing import Any

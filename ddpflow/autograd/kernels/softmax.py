@@ -143,7 +143,7 @@ def cross_entropy(xp: Any, x: Any, index: Any) -> tuple[Any, Any]:
 
 
 def cross_entropy_backward(xp: Any, x: Any, index: Any, lse: Any, scale: Any) -> Any:
-    """The gradient ``(softmax(x) - onehot(index)) * scale``, with a scale of shape ``(N, ...)``; 0 where the scale is."""
+    """The gradient ``(softmax(x) - onehot(index)) * scale`` for scales ``(N, ...)``; 0 where the scale is."""
     if xp is np and x.ndim == 2 and _rows(x, 1) and scale.dtype == x.dtype:
         rows, width = x.shape
         out = np.empty_like(x)

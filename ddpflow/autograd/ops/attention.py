@@ -46,8 +46,8 @@ def _composite(xp, query, key, value, mask, keep, scale, keep_scale=1.0, causal=
 def attention(xp, query, key, value, mask, keep, scale, keep_scale=1.0, causal=False):
     """Attention ``softmax(query @ key.T * scale + mask) * keep * keep_scale @ value``.
 
-    The mask is added and broadcasts; ``keep`` is boolean (dropout); with ``causal`` row t sees keys up to t; the leading
-    axes of the others are equal.
+    The mask is added and broadcasts; ``keep`` is boolean (dropout); with ``causal`` row t sees keys up to t; the
+    leading axes of the others are equal.
     """
     if xp is np and query.dtype.char in "fd":
         return _by_block(query, key, value, mask, keep, scale, keep_scale, causal)
@@ -126,7 +126,8 @@ def scaled_dot_product_attention(
         raise ShapeError("scaled_dot_product_attention(): query, key and value need at least 2 dimensions")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"scaled_dot_product_attention(): shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)} do "
+            f"scaled_dot_product_attention(): shapes {tuple(query.shape)}, {tuple(key.shape)} and "
+            f"{tuple(value.shape)} do "
             "not fit: query and key need one width, key and value one length"
         )
     if is_causal and attn_mask is not None:

@@ -18,7 +18,8 @@ def pixel_shuffle(input, upscale_factor):
     r = upscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-3] % (r * r):
         raise ShapeError(
-            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor {r}, got "
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor "
+            f"{r}, got "
             f"shape {tuple(input.shape)}"
         )
     *lead, channels, height, width = input.shape
@@ -36,7 +37,8 @@ def pixel_unshuffle(input, downscale_factor):
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:
         raise ShapeError(
-            f"pixel_unshuffle expects height and width to be divisible by downscale_factor {r}, got shape {tuple(input.shape)}"
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor {r}, got shape "
+            f"{tuple(input.shape)}"
         )
     *lead, channels, height, width = input.shape
     x = input.reshape(math.prod(lead), channels, height // r, r, width // r, r).permute(0, 1, 3, 5, 2, 4)

@@ -121,7 +121,8 @@ def _check(name, input, target, weight, classes):
                 f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})"
             )
         raise ShapeError(
-            f"{name}(): class indices of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}; expected "
+            f"{name}(): class indices of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}; "
+            f"expected "
             f"{expected}"
         )
 
@@ -136,7 +137,8 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
         size_average: Deprecated form of ``reduction``.
         ignore_index: Samples with this label count for nothing.
         reduce: Deprecated form of ``reduction``.
-        reduction: ``"mean"`` (over the weights of the samples that count; NaN if none does, with gradient 0), ``"sum"`` or
+        reduction: ``"mean"`` (over the weights of the samples that count; NaN if none does, with gradient 0),
+            ``"sum"`` or
             ``"none"``.
 
     Raises:
@@ -166,7 +168,8 @@ def _with_probabilities(input, target, weight, reduction, label_smoothing):
     axis = 1 if input.ndim > 1 else 0
     if tuple(target.shape) != tuple(input.shape):
         raise ShapeError(
-            f"cross_entropy(): class probabilities of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
+            f"cross_entropy(): class probabilities of shape {tuple(target.shape)} for an input of shape "
+            f"{tuple(input.shape)}"
         )
     classes = input.shape[axis]
     if label_smoothing:

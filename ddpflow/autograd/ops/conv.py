@@ -1,7 +1,7 @@
 """Convolutions and transposed convolutions over one, two and three axes.
 
-Three operations are each other's gradients: the convolution, its adjoint in the input (the transposed convolution) and its
-adjoint in the weight. All orders of differentiation follow.
+Three operations are each other's gradients: the convolution, its adjoint in the input (the transposed convolution) and
+its adjoint in the weight. All orders of differentiation follow.
 """
 
 from ddpflow.autograd.kernels import conv as kernels
@@ -88,7 +88,8 @@ def _check(name, input, weight, bias, axes, channels, outs, unbatched):
         raise ShapeError(f"{name}(): input ({input.dtype}) and weight ({weight.dtype}) should be the same dtype")
     if input.shape[0 if unbatched else 1] != channels:
         raise ShapeError(
-            f"{name}(): weight of size {list(weight.shape)} expected input {list(input.shape)} to have {channels} channels, "
+            f"{name}(): weight of size {list(weight.shape)} expected input {list(input.shape)} to have {channels} "
+            f"channels, "
             f"but got {input.shape[0 if unbatched else 1]} channels instead"
         )
     if bias is not None and tuple(bias.shape) != (outs,):
@@ -123,7 +124,8 @@ def _convolve(name, axes, input, weight, bias, stride, padding, dilation, groups
     for n, k, d, (lo, hi) in zip(size, kernel, dilation, pads, strict=True):
         if n + lo + hi < d * (k - 1) + 1:
             raise ShapeError(
-                f"Calculated padded input size per channel: {n + lo + hi}. Kernel size: {d * (k - 1) + 1}. Kernel size can't "
+                f"Calculated padded input size per channel: {n + lo + hi}. Kernel size: {d * (k - 1) + 1}. Kernel "
+                f"size can't "
                 f"be greater than actual input size (input {tuple(input.shape)}, weight {tuple(weight.shape)})"
             )
     plan = Plan(stride, pads, dilation, groups)
@@ -168,7 +170,8 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         weight: Shape ``(O, C / groups, kernel height, kernel width)``.
         bias: Shape ``(O,)``, or None.
         stride: Steps of the window, a number or a pair.
-        padding: Zeros on both sides, a number or a pair; ``"valid"`` is none, ``"same"`` keeps the size (stride 1 only).
+        padding: Zeros on both sides, a number or a pair; ``"valid"`` is none, ``"same"`` keeps the size (stride 1
+            only).
         dilation: Steps inside the window, a number or a pair.
         groups: Groups of channels that do not see each other.
 

@@ -18,7 +18,7 @@ def keep_scaled(xp, input, keep, scale):
 
 @op(samples=[((3, 4), 0.5)], differentiable=False)
 def draw_keep(xp, input, p, drop_axes=None):
-    """A mask that is False with probability p; ``drop_axes`` of the input's axes have their own draws, the rest share."""
+    """A mask that is False with probability p; beyond the first ``drop_axes`` axes all share one draw."""
     shape = input.shape if drop_axes is None else input.shape[:drop_axes] + (1,) * (input.ndim - drop_axes)
     return xp.asarray(stream(xp).random(shape, dtype="float32") >= p)
 
@@ -94,7 +94,7 @@ def _alpha(name, input, p, training, inplace, drop_axes):
 
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """Dropout for SELU networks: dropped elements take SELU's negative limit and the result is rescaled; see `dropout`."""
+    """Dropout for SELU networks: dropped elements take SELU's negative limit, and the result is rescaled."""
     return _alpha("alpha_dropout", input, p, training, inplace, None)
 
 

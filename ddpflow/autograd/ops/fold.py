@@ -40,7 +40,8 @@ def _window(size, kernel_size, dilation, padding, stride):
     padding, stride = _pair(padding, "padding"), _pair(stride, "stride")
     if min(kernel) < 1 or min(dilation) < 1 or min(stride) < 1 or min(padding) < 0:
         raise ShapeError(
-            f"kernel size {kernel}, dilation {dilation} and stride {stride} must be positive, padding {padding} not negative"
+            f"kernel size {kernel}, dilation {dilation} and stride {stride} must be positive, padding {padding} not "
+            f"negative"
         )
     axes = zip(size, kernel, stride, padding, dilation, strict=True)
     out = tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in axes])

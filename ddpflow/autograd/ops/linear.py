@@ -62,7 +62,8 @@ def bilinear(input1, input2, weight, bias=None):
     out_features, in1, in2 = weight.shape
     if input1.shape[-1] != in1 or input2.shape[-1] != in2 or input1.shape[:-1] != input2.shape[:-1]:
         raise ShapeError(
-            f"bilinear(): inputs of shapes {tuple(input1.shape)} and {tuple(input2.shape)} do not fit a weight of shape "
+            f"bilinear(): inputs of shapes {tuple(input1.shape)} and {tuple(input2.shape)} do not fit a weight of "
+            f"shape "
             f"{tuple(weight.shape)}"
         )
     lead = tuple(input1.shape[:-1])

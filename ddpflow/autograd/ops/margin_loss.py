@@ -34,7 +34,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
 
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
-    """The input where the target is 1, ``max(0, margin - input)`` where it is -1 (PyTorch's ``F.hinge_embedding_loss``)."""
+    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
     zeros = input * 0
     losses = (margin - input).clamp(min=0).where(target != 1, zeros) + input.where(target != -1, zeros)
     return reduce_loss(losses, reduction, size_average, reduce)
@@ -116,7 +116,8 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     """
     if tuple(input.shape) != tuple(target.shape) or input.ndim > 2:
         raise ShapeError(
-            f"multilabel_margin_loss(): inconsistent target size {tuple(target.shape)} for an input of {tuple(input.shape)}"
+            f"multilabel_margin_loss(): inconsistent target size {tuple(target.shape)} for an input of "
+            f"{tuple(input.shape)}"
         )
     scores = input if input.ndim == 2 else input.reshape(1, -1)
     labels = target if target.ndim == 2 else target.reshape(1, -1)

@@ -48,26 +48,35 @@ def test_bias_and_output_padding(rng):
     np.testing.assert_allclose((moved - plain).numpy()[0, :, 0, 0], [1.0, 2.0, 3.0])
 
 
+def zeros(*shape):
+    """A tensor of zeros."""
+    return ddpflow.zeros(*shape)
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("shape", "weight", "kwargs", "error", "words"),
     [
-        (lambda: ops.conv2d(ddpflow.zeros(1, 3, 5, 5), ddpflow.zeros(4, 2, 3, 3)), RuntimeError, "2 channels, but got 3"),
-        (lambda: ops.conv2d(ddpflow.zeros(1, 3, 2, 5), ddpflow.zeros(4, 3, 3, 3)), RuntimeError, "greater than actual"),
-        (lambda: ops.conv2d(ddpflow.zeros(3, 5), ddpflow.zeros(4, 3, 3, 3)), RuntimeError, r"\[3, 5\]"),
-        (lambda: ops.conv2d(ddpflow.zeros(1, 3, 5, 5), ddpflow.zeros(4, 3, 3, 3), padding="full"), ValueError, "full"),
-        (lambda: ops.conv2d(ddpflow.zeros(1, 3, 5, 5), ddpflow.zeros(4, 3, 3, 3), stride=2, padding="same"), RuntimeError, "same"),
-        (lambda: ops.conv2d(ddpflow.zeros(1, 3, 5, 5), ddpflow.zeros(4, 3, 3, 3), stride=(1, 2, 3)), RuntimeError, "stride"),
-        (lambda: ops.conv2d(ddpflow.zeros(1, 3, 5, 5), ddpflow.zeros(4, 3, 3, 3), ddpflow.zeros(3)), RuntimeError, "bias"),
-        (lambda: ops.conv2d(ddpflow.zeros(1, 4, 5, 5), ddpflow.zeros(3, 2, 3, 3), groups=2), RuntimeError, "groups"),
-        (lambda: ops.conv1d(ddpflow.zeros(1, 1, 5), ddpflow.zeros(1, 1, 2, dtype=ddpflow.float64)), RuntimeError, "same dtype"),
-        (
-            lambda: ops.conv_transpose1d(ddpflow.zeros(1, 1, 5), ddpflow.zeros(1, 1, 2), output_padding=1),
-            RuntimeError,
-            "output padding",
-        ),
+        ((1, 3, 5, 5), (4, 2, 3, 3), {}, RuntimeError, "2 channels, but got 3"),
+        ((1, 3, 2, 5), (4, 3, 3, 3), {}, RuntimeError, "greater than actual"),
+        ((3, 5), (4, 3, 3, 3), {}, RuntimeError, r"\[3, 5\]"),
+        ((1, 3, 5, 5), (4, 3, 3), {}, RuntimeError, r"\(4, 3, 3\)"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), {"padding": "full"}, ValueError, "full"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), {"stride": 2, "padding": "same"}, RuntimeError, "same"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), {"stride": (1, 2, 3)}, RuntimeError, "stride"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), {"bias": zeros(3)}, RuntimeError, "bias"),
+        ((1, 4, 5, 5), (3, 2, 3, 3), {"groups": 2}, RuntimeError, "groups"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), {"dilation": 0}, RuntimeError, "dilation"),
     ],
-)  # fmt: skip
-def test_bad_arguments(call, error, words):
+)
+def test_bad_arguments(shape, weight, kwargs, error, words):
     """One error each, of PyTorch's type, with the shapes or the word."""
     with pytest.raises(error, match=words):
-        call()
+        ops.conv2d(zeros(*shape), zeros(*weight), **kwargs)
+
+
+def test_other_bad_arguments():
+    """Dtypes that differ, and output padding beyond the stride."""
+    with pytest.raises(RuntimeError, match="same dtype"):
+        ops.conv1d(zeros(1, 1, 5), zeros(1, 1, 2).double())
+    with pytest.raises(RuntimeError, match="output padding"):
+        ops.conv_transpose1d(zeros(1, 1, 5), zeros(1, 1, 2), output_padding=1)

@@ -8,7 +8,7 @@ from ddpflow.autograd.ops.distance import cdist, cosine_similarity, normalize, p
 
 
 def test_all_pairs(rng):
-    """cdist holds every pair's norm; pdist the pairs above the diagonal, row by row."""
+    """The matrix of cdist holds every pair's norm; pdist the pairs above the diagonal, row by row."""
     a, b = rng.standard_normal((4, 3)), rng.standard_normal((5, 3))
     expected = np.linalg.norm(a[:, None] - b[None], axis=-1)
     np.testing.assert_allclose(cdist(ddpflow.from_numpy(a), ddpflow.from_numpy(b)).numpy(), expected, rtol=1e-10)

@@ -60,7 +60,7 @@ def test_smooth_and_huber_meet_in_their_definitions():
 
 
 def test_weighted_means_divide_by_the_weights():
-    """mse and l1 with ``weight``."""
+    """Of mse and l1 with ``weight``."""
     x, t, w = double([1.0, 4.0]), double([0.0, 0.0]), double([3.0, 1.0])
     assert ops.mse_loss(x, t, weight=w).item() == 19 / 4
     assert ops.l1_loss(x, t, weight=w, reduction="sum").item() == 7
