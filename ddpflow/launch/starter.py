@@ -73,8 +73,8 @@ class Starter:
         for fd, name in _STREAMS:
             if redirects & fd and not tee & fd:
                 path = os.path.join(folder, f"{name}.log")
-                files[fd] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            elif place.world_size > 1 or tee & fd or options.show_ranks is not None:
+                files[fd] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            elif place.world_size > 1 or tee & fd:
                 pipes[fd] = os.pipe2(os.O_CLOEXEC)
                 files[fd] = pipes[fd][1]
         threads = None if self.user_sets_threads else self.threads
@@ -131,7 +131,7 @@ class Starter:
         options, name = self._options, dict(_STREAMS)[fd]
         file: BinaryIO | None = None
         if folder:
-            file = open(os.path.join(folder, f"{name}.log"), "ab", buffering=0)
+            file = open(os.path.join(folder, f"{name}.log"), "wb", buffering=0)
         shown = options.show_ranks is None or rank.local_rank in options.show_ranks
         console = self._consoles[fd] if shown else None
         colour = console is not None and console.is_terminal and not self._environ.get("NO_COLOR")

@@ -135,6 +135,10 @@ class Supervisor:
             run_dir=run_dir.path,
             restart_count=start.attempt,
         )
+        if log_dir := self._starter.attempt_folder(start.run_id, start.attempt):
+            # An earlier run with the same name may have left one.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(os.path.join(log_dir, "error.json"))
         gang = self._gang = Gang(self._loop, place, options.grace_period_s, self._link.failed)
         started = time.time()
         try:

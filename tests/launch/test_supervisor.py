@@ -272,6 +272,8 @@ def test_log_files_that_cannot_be_written(ddprun: Starter):
 def test_failure_in_the_log_directory(ddprun: Starter):
     """The log directory has the report as JSON, and each rank's traceback at the end of its own file."""
     body = """
+    if "fine" in sys.argv:
+        sys.exit()
     print(f"rank {RANK} is here", file=sys.stderr)
     if RANK == 0:
         linger_for = os.environ["DDPFLOW_RUN_DIR"] + "/failed.1.json"
@@ -291,3 +293,7 @@ def test_failure_in_the_log_directory(ddprun: Starter):
     for rank, error in ((0, "RuntimeError: lost my peer"), (1, "ValueError: bad batch")):
         lines = (logs / str(rank) / "stderr.log").read_text().splitlines()
         assert (lines[0], lines[1], lines[-1]) == (f"rank {rank} is here", "Traceback (most recent call last):", error)
+    again = ddprun.run(body, "-n", 2, "--log-dir", "logs", "--run-id", "r", arguments=("fine",))
+    assert again.code == 0
+    assert {path.name: path.read_text() for path in logs.glob("*/*")} == {"stdout.log": "", "stderr.log": ""}
+    assert not (logs / "error.json").exists()
