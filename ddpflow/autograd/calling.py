@@ -7,7 +7,7 @@ import numpy as np
 from ddpflow.autograd.base import TensorBase
 from ddpflow.errors import DdpflowError, DtypeError, IndexRangeError, ShapeError
 
-__all__ = ["bind", "explain", "not_a_tensor", "repair"]
+__all__ = ["bind", "explain", "narrowed", "not_a_tensor", "repair"]
 
 
 def bind(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -32,6 +32,11 @@ def bind(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 def repair(result: Any, like: Any) -> Any:
     """An array of what NumPy returned as a scalar; CuPy arrays pass."""
     return result if hasattr(result, "__cuda_array_interface__") else np.asarray(result)
+
+
+def narrowed(result: Any, like: Any) -> Any:
+    """A result in bfloat16 again: beside Python numbers NumPy widens this type, which is not its own."""
+    return result.astype(like.dtype) if result.dtype.kind == "f" and like.dtype.kind == "V" else result
 
 
 def not_a_tensor(definition: Any, value: Any) -> DtypeError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddpflow.autograd.base import Meta, TensorBase, wrap
-from ddpflow.autograd.calling import bind, explain, not_a_tensor, repair
+from ddpflow.autograd.calling import bind, explain, narrowed, not_a_tensor, repair
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.autograd.node import Node, Select, next_sequence
 from ddpflow.autograd.promotion import common, common_list, operands
@@ -50,6 +50,8 @@ def unary(definition: "Op") -> Callable[..., "Tensor"]:
             restore(before)
         if r.__class__ is not _ndarray:
             r = repair(r, x)
+        if r.dtype is not x.dtype:
+            r = narrowed(r, x)
         t = _new(TensorBase.cls)
         t.array = r
         t._grad = t.meta = None
@@ -220,6 +222,11 @@ def general(definition: "Op") -> Callable[..., Any]:
             return record_several(definition, out, vjps, edges if wants else None, args, arrays, kwargs)
         if out.__class__ is not _ndarray:
             out = repair(out, xp)
+        for x in arrays:
+            if hasattr(x, "dtype") and x.dtype.kind not in "iub":  # the first floating operand
+                if x.dtype is not out.dtype:
+                    out = narrowed(out, x)
+                break
         t = wrap(out)
         if wants and is_floating(out.dtype):
             _record(definition, t, vjps, edges, args, arrays, kwargs, out)

@@ -79,12 +79,15 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
         array = array.astype(dtype)
     if number.__class__ is int and array.dtype.kind in "iu" and definition.differentiable and not 0 <= number <= 127:
         number = _wrapped(number, array.dtype)
+    if array.dtype.kind == "V":  # NumPy widens bfloat16 beside a Python number
+        constant = wrap(np.asarray(number, array.dtype))
+        return (a, constant, array, constant.array) if a_is else (constant, b, constant.array, array)
     return (a, None, array, number) if a_is else (None, b, number, array)
 
 
 def _wrapped(number: int, dtype: Any) -> int:
     """A Python integer as the dtype holds it: cut to its bits, as in PyTorch."""
-    bits = dtype.itemsize * 8
+    bits = int(dtype.itemsize) * 8
     cut = number & ((1 << bits) - 1)
     return cut - (1 << bits) if dtype.kind == "i" and cut >> (bits - 1) else cut
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddpflow.autograd.base import TensorBase
-from ddpflow.autograd.calling import bind, explain, not_a_tensor, repair
+from ddpflow.autograd.calling import bind, explain, narrowed, not_a_tensor, repair
 from ddpflow.autograd.dispatch import general, record_several
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.autograd.node import Node, next_sequence
@@ -66,6 +66,8 @@ def single(definition: "Op") -> Callable[..., Any]:
             return record_several(definition, r, vjp, edges, (input, *options), (x, *options), kwargs)
         if r.__class__ is not _ndarray:
             r = repair(r, x)
+        if r.dtype is not x.dtype:
+            r = narrowed(r, x)
         t = _new(TensorBase.cls)
         t.array = r
         t._grad = t.meta = None

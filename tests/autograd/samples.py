@@ -9,6 +9,7 @@ import numpy as np
 import ddpflow
 from ddpflow.autograd import ops
 from ddpflow.autograd.op import REGISTRY, Bools, Complexes, Definite, Floats, Ints, Op
+from ddpflow.dtype import is_floating
 from ddpflow.random import manual_seed
 
 for found in pkgutil.iter_modules(ops.__path__, ops.__name__ + "."):
@@ -114,7 +115,7 @@ class Case:
     def tensors(self, arrays: list[np.ndarray | None], requires_grad: bool = True) -> list[Any]:
         """The positional arguments: tensors on the given arrays, and the options."""
         return [
-            spec if a is None else ddpflow.Tensor(a, requires_grad=requires_grad and a.dtype.kind == "f")
+            spec if a is None else ddpflow.Tensor(a, requires_grad=requires_grad and is_floating(a.dtype))
             for spec, a in zip(self.specs, arrays, strict=True)
         ]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ddpflow
-from ddpflow.autograd.calling import bind, explain, not_a_tensor, repair
+from ddpflow.autograd.calling import bind, explain, narrowed, not_a_tensor, repair
 from ddpflow.errors import AutogradError, DtypeError, IndexRangeError, ShapeError
 from ddpflow.factories import tensor
 
@@ -54,3 +54,22 @@ def test_explain(raised, expected):
 def test_not_a_tensor():
     """The text names operation and type, and what to do."""
     assert str(not_a_tensor(ddpflow.exp.op, [1])) == "exp() takes a tensor, not list; make one with ddpflow.tensor(...)"
+
+
+def test_narrowed():
+    """A wide result beside a bfloat16 operand becomes bfloat16 again; everything else passes."""
+    pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (extra bf16)")
+    like = tensor([1.0], dtype="bfloat16").array
+    assert narrowed(np.ones(2, np.float32), like).dtype == like.dtype
+    mask, wide = np.ones(2, bool), np.ones(2, np.float32)
+    assert narrowed(mask, like) is mask and narrowed(wide, np.ones(1)) is wide
+
+
+def test_bfloat16_beside_numbers():
+    """Python numbers do not widen bfloat16, in operators, functions with options and where."""
+    pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (extra bf16)")
+    x = tensor([1.0, -2.0], dtype="bfloat16", requires_grad=True)
+    for y in (x * 2.5, 2.5 - x, x**2, x.clamp(-1.0, 1.0), ddpflow.where(x > 0, x, 0.5), x.sinc(), x / 3):
+        assert y.dtype is ddpflow.bfloat16
+    (x * 2.5).sum().backward()
+    assert x.grad.dtype is ddpflow.bfloat16 and x.grad.tolist() == [2.5, 2.5]

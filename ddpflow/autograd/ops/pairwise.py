@@ -139,7 +139,7 @@ def lcm(xp, input, other):
 @op(samples=[((3, 4), Ints((4,), 4)), ((3, 4), (3, 4))], promote="float")
 def ldexp(xp, a, b):
     """``a * 2 ** b``."""
-    return a * 2.0**b, (lambda g: g * 2.0**b, lambda g: g * (a * 2.0**b * math.log(2.0)))
+    return a * xp.exp2(b), (lambda g: g * xp.exp2(b), lambda g: g * (a * xp.exp2(b) * math.log(2.0)))
 
 
 arctan2 = atan2
