@@ -65,7 +65,7 @@ class ShmBackend(Backend):
     def __init__(self, spec: GroupSpec, control: Control, handles: dict[int, PeerHandle]) -> None:
         super().__init__(spec)
         ranks_here = max(spec.size, spec.context.local_world_size)
-        self._engine = Engine(self, control, Peers(handles, spec.group_rank), ranks_here)
+        self._engine = Engine(self, control, Peers(handles), ranks_here)
         self._small = SmallReducer(self._engine)
         self._mail: Mail | None = None
         self._closed = False

@@ -324,8 +324,11 @@ class Engine:
                 text = self.backend.left_text(rank, self.control.state_at(rank), work.call)
                 return Failure("peer", text, (ranks[rank],)), rank
             if not is_alive and self.control.state(rank) != FAILED:
-                text = self.spec.watch.explain(ranks[rank], f"(pid {process.pid}) is gone", _EXPLAIN_S)
-                return Failure("peer", text, (ranks[rank],)), rank
+                what = f"(pid {process.pid}) is gone: its process has ended without leaving the group"
+                text = self.spec.watch.explain(ranks[rank], what, _EXPLAIN_S)
+                # Meanwhile another rank may have found out the same, and be all that there is a record of.
+                failures = [self.control.failure_of(r) for r in self._in_state(FAILED)] or [Failure("peer", text)]
+                return failures[0], rank
         try:
             self.spec.watch.check()
         except PeerError as error:
@@ -354,6 +357,9 @@ class Engine:
         gave_up = self._in_state(FAILED)
         missing = [r for r in work.missing() if r not in gave_up]
         error = self.backend.timeout_error(work.call, timeout_s, missing, gave_up)
+        stopped = [self.spec.ranks[r] for r in missing if self.peers.processes[r].is_stopped()]
+        if stopped:
+            error.args = (f"{error}; stopped by a signal or a debugger: {rank_list(stopped)}",)
         self.fail(error, Failure("timeout", str(error), tuple(self.spec.ranks[r] for r in missing)))
 
     def calls_differ(self, call: Call, own: Signature, rank: int, theirs: Signature) -> CommError:

@@ -31,6 +31,7 @@ _PROOF = 32
 _RANK = struct.Struct("<I")
 _PEER = struct.Struct("<cIqqB")  # kind, rank, pid, start time, whether a pidfd comes with it
 _LARGEST_PACKET = 512
+_PATIENCE_S = 5.0  # for a rank that does not take what it is sent
 _LARGEST_CROWD = 64  # connections that have not proved themselves yet; more push the oldest out
 
 
@@ -174,7 +175,7 @@ class Hub:
                 except OSError:
                     connection.close()
                     return
-                connection.setblocking(True)
+                connection.settimeout(_PATIENCE_S)
                 self._connections[rank] = connection
                 self._handles[rank] = PeerHandle(pid, start_time, descriptors[0] if descriptors else None)
                 taken = True
@@ -298,7 +299,7 @@ def _hear_peers(
 
 def _send_handle(connection: socket.socket, rank: int, handle: PeerHandle) -> None:
     packet = _PEER.pack(b"P", rank, handle.pid, handle.start_time, handle.pidfd is not None)
-    with contextlib.suppress(BrokenPipeError, ConnectionError):  # its death is noticed by all at the first collective
+    with contextlib.suppress(OSError):  # dead or stopped: noticed by all at the first collective
         socket.send_fds(connection, [packet], [] if handle.pidfd is None else [handle.pidfd])
 
 

@@ -19,6 +19,7 @@ _MOST_SPINS = 2000  # 50 to 100 microseconds
 _FEWEST_SPINS = 60
 _YIELDS = 1000
 _YIELDS_IN_A_CROWD = 20  # a rank that yields to ranks that wait as well helps nobody; one that sleeps does
+_YIELD_S = 1e-3
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 4e-3
 # A sleep is this part of what was waited so far: it delays a late answer by at most this part as well.
@@ -61,11 +62,14 @@ class Waiter:
                 self._spins = min(2 * spins, _MOST_SPINS)
                 return True
         self._spins = max(spins // 2, _FEWEST_SPINS) if spins else 0
-        sched_yield = os.sched_yield
+        sched_yield, clock = os.sched_yield, time.monotonic
+        until = clock() + _YIELD_S
         for _ in range(self._yields):
             if words[index] >= value:
                 return True
             sched_yield()
+            if clock() >= until:  # next to other programs one yield may take milliseconds
+                break
         reached: bool = words[index] >= value
         return reached
 
@@ -123,17 +127,14 @@ class PeerProcess:
 
 
 class Peers:
-    """The other processes of a group.
+    """The processes of a group.
+
+    Attributes:
+        processes: the process of each rank by index in the group.
 
     Args:
         handles: handle of each rank's process by index in the group.
-        index: own index.
     """
 
-    def __init__(self, handles: dict[int, PeerHandle], index: int) -> None:
+    def __init__(self, handles: dict[int, PeerHandle]) -> None:
         self.processes = {r: PeerProcess.of(h) for r, h in sorted(handles.items())}
-        self.index = index
-
-    def dead(self) -> list[int]:
-        """Returns the indices of the ranks whose processes are gone."""
-        return [r for r, process in self.processes.items() if r != self.index and not process.is_alive()]

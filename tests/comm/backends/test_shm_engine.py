@@ -116,6 +116,7 @@ def test_a_stopped_rank_is_found_by_the_deadline(point):
         if rank != victim:
             assert isinstance(result, CollectiveTimeout), (rank, result)
             assert f"no answer from rank {victim} in 1.5 s" in str(result), (rank, result)
+    assert any(f"stopped by a signal or a debugger: rank {victim}" in str(result) for result in results)
 
 
 def sixteen(rank):

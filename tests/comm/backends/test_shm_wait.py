@@ -50,7 +50,7 @@ def test_one_object_and_descriptor_per_process():
     process = a_process()
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    groups = [Peers({0: handle_of(process, True), 1: handle_of(process, True)}, index=1) for _ in range(3)]
+    groups = [Peers({0: handle_of(process, True), 1: handle_of(process, True)}) for _ in range(3)]
     assert len(os.listdir("/proc/self/fd")) == before + 1
     assert groups[0].processes[0] is groups[2].processes[1]
     del groups
