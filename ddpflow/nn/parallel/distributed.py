@@ -270,6 +270,7 @@ class DistributedDataParallel(Module):
         """Average only in every ``steps``-th use; yields True in that one, when the optimizer should step.
 
         Example:
+            >>> from ddpflow.nn import Linear
             >>> ddp = DistributedDataParallel(Linear(3, 2))
             >>> for batch in range(4):
             ...     with ddp.accumulate(2) as last:
@@ -323,7 +324,8 @@ class DistributedDataParallel(Module):
         """The buckets in launch order, and after a step the times of its communication; prints as a table.
 
         Example:
-            >>> DistributedDataParallel(Linear(3, 2)).plan().buckets
+            >>> from ddpflow.nn import Linear
+            >>> DistributedDataParallel(Linear(3, 2)).plan().buckets  # alone there is nothing to communicate
             ()
         """
         if self._reducer is None:
