@@ -16,6 +16,7 @@ from ddpflow.autograd.ops import (
     reduce,
     rounding,
     scan,
+    softmax,
     special,
     statistics,
 )
@@ -170,6 +171,8 @@ class TensorMethods(TensorBase):
     frac = rounding.frac
 
     # activation
+    log_softmax = softmax.log_softmax
+    softmax = softmax.softmax  # last: the name is the file's until here
     relu = activation.relu
     sigmoid = activation.sigmoid
 
