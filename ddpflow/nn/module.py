@@ -71,6 +71,13 @@ class Module(HookedCall, Placed, Stateful):
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take back what copying and pickling carry over; also where a subclass passes unknown attributes on."""
+        self.__dict__.update(state)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: here for PyTorch's scripts; there is no compiler."""
+
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:

@@ -23,6 +23,20 @@ class Pair(nn.Module):
         return self.second(self.first(x)) * self.scale
 
 
+class Passing(nn.Module):
+    """Passes unknown attributes on to the module inside."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+
 def test_parts_in_order_of_assignment():
     """Parameters, buffers and modules come with dotted paths, in the order of assignment."""
     net = Pair()
@@ -243,6 +257,23 @@ def test_pickle_round_trip():
     assert other(x).tolist() == net(x).tolist()
     assert other.first.weight is other.first._parameters["weight"]
     assert not other.training
+
+
+def test_copies_of_a_module_that_passes_attributes_on():
+    """A wrapper with the usual __getattr__ can be copied and pickled, and finds the inner module's attributes."""
+    net = Passing(nn.Linear(2, 3))
+    for other in (copy.copy(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert other.in_features == 2
+        assert other.inner.weight.tolist() == net.inner.weight.tolist()
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = net.nothing
+
+
+def test_compile_changes_nothing():
+    """compile() is accepted and leaves the module as it is."""
+    net = nn.Linear(2, 3)
+    assert net.compile(mode="max-autotune") is None
+    assert net(ddpflow.ones(1, 2)).shape == (1, 3)
 
 
 def test_dir_lists_parts_but_not_numbers():
