@@ -102,6 +102,8 @@ MAX_PATH_LINES = 900
 
 # Source files whose tests stand elsewhere than in the mirrored place, and where.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "autograd/inplace_methods.py": "tests/autograd/test_inplace.py",
+    "autograd/shape_methods.py": "tests/autograd/ops/test_shape.py",
     **{
         f"optim/lr_scheduler/{name}.py": "tests/optim/lr_scheduler/test_lr_scheduler.py"
         for name in ("base", "combined", "cosine", "cycles", "factors", "plateau")
