@@ -30,7 +30,7 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(VENV)/.mpi
+bench: $(READY)
 	$(BIN)/python benchmarks/compare.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) $(ARGS)
 
 chaos: $(READY)
@@ -55,10 +55,8 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[examples,bf16]' --group dev
-	touch $@
-
-$(VENV)/.mpi: $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[mpi]'
+	$(BIN)/python -m pip install --quiet --editable '.[mpi]' || \
+		echo "MPI cannot be installed here: its tests and comparisons are left out" >&2
 	touch $@
 
 $(PEER_READY): pyproject.toml
