@@ -70,7 +70,10 @@ def _fill(tensor: Tensor, values: Any) -> Tensor:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill with draws from the uniform distribution on ``[a, b)``."""
     x = tensor.array
-    return _fill(tensor, draw_uniform(array_module(x), x.shape, x.dtype, generator) * (float(b) - float(a)) + float(a))
+    values = draw_uniform(array_module(x), x.shape, x.dtype, generator)
+    values *= float(b) - float(a)
+    values += float(a)
+    return _fill(tensor, values)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -82,7 +85,11 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
     if std < 0:
         raise ValueRangeError(f"normal_() takes a standard deviation >= 0, not {std}")
     x = tensor.array
-    return _fill(tensor, draw_normal(array_module(x), x.shape, x.dtype, generator) * float(std) + float(mean))
+    values = draw_normal(array_module(x), x.shape, x.dtype, generator)
+    values *= float(std)
+    if mean:
+        values += float(mean)
+    return _fill(tensor, values)
 
 
 def trunc_normal_(
