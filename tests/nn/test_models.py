@@ -242,6 +242,18 @@ def test_generator_and_discriminator():
     assert all(parameter.grad is not None for parameter in generator.parameters())
 
 
+def test_names_by_which_scripts_recognise_layers():
+    """Scripts find all batch norms and convolutions, and derive losses, by PyTorch's inner names."""
+    assert isinstance(nn.BatchNorm2d(1), nn.modules.batchnorm._BatchNorm)
+    assert isinstance(nn.ConvTranspose1d(1, 1, 1), nn.modules.conv._ConvNd)
+
+    class Own(nn.modules.loss._WeightedLoss):
+        def forward(self, input, target):
+            return (self.weight * (input - target)).sum()
+
+    assert Own(torch.tensor([1.0, 2.0]))(torch.ones(2), torch.zeros(2)).item() == 3.0
+
+
 def test_super_resolution():
     """Convolutions and a pixel shuffle learn to enlarge an image."""
     net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1), nn.PixelShuffle(2))

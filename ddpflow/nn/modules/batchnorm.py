@@ -142,6 +142,9 @@ class BatchNorm(_RunningNorm):
         )
 
 
+_BatchNorm = BatchNorm  # PyTorch's name, by which scripts recognise every batch norm
+
+
 class BatchNorm1d(BatchNorm):
     """Batch normalization of ``(N, C)`` or ``(N, C, L)``; the arguments are those of `BatchNorm2d`."""
 

@@ -118,6 +118,9 @@ class ConvNd(Module):
         return text
 
 
+_ConvNd = ConvNd  # PyTorch's name, by which scripts recognise every convolution
+
+
 class _Conv(ConvNd):
     """A convolution whose subclass names the number of dimensions."""
 

@@ -66,6 +66,9 @@ class WeightedLoss(Loss):
         self.register_buffer("weight", weight)
 
 
+_Loss, _WeightedLoss = Loss, WeightedLoss  # PyTorch's names, from which scripts derive losses of their own
+
+
 class L1Loss(Loss):
     """The mean absolute difference.
 
