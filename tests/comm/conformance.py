@@ -7,7 +7,7 @@ import pytest
 
 from ddpflow.errors import CollectiveTimeout, CommError, MismatchError, PeerError
 from ddpflow.testing import run_ranks
-from tests.comm import bodies
+from tests.comm import bodies, faults
 
 
 class Conformance:
@@ -92,7 +92,7 @@ class Conformance:
 
     def test_local_synchronization(self):
         """A group can be made by its members alone."""
-        self.run(bodies.local_group, 3)
+        self.run(faults.local_group, 3)
 
     def test_second_thread(self):
         """Another thread of a rank may communicate."""
@@ -124,7 +124,7 @@ class Conformance:
         """Ranks that make different calls all get an error with both calls in full."""
         if not self.checks_calls:
             pytest.skip("this transport compares calls only with DDPFLOW_DEBUG=1")
-        for rank, error in enumerate(self.failures(bodies.mismatch, n, what)):
+        for rank, error in enumerate(self.failures(faults.mismatch, n, what)):
             assert isinstance(error, CommError), (rank, error)
             # A rank that is not concerned may learn from its peers that they have failed.
             assert isinstance(error, MismatchError | PeerError), (rank, error)
@@ -135,7 +135,7 @@ class Conformance:
         """After a failed collective each later call of the group repeats the reason."""
         if not self.checks_calls:
             pytest.skip("this transport compares calls only with DDPFLOW_DEBUG=1")
-        for texts in self.run(bodies.broken_group, 2):
+        for texts in self.run(faults.broken_group, 2):
             assert len(texts) == 3
             assert all("float64[4]" in text and "float64[5]" in text for text in texts), texts
             assert "broken by an earlier error" in texts[1]
@@ -143,7 +143,7 @@ class Conformance:
 
     def test_missing_rank(self):
         """A deadline names the operation, its number, the caller's text, and just the ranks that did not come."""
-        errors = self.failures(bodies.absent, 3, [1], 0.6)
+        errors = self.failures(faults.absent, 3, [1], 0.6)
         for rank in (0, 2):
             assert isinstance(errors[rank], CollectiveTimeout), errors[rank]
             text = str(errors[rank])
@@ -153,21 +153,21 @@ class Conformance:
 
     def test_all_missing_ranks_are_named(self):
         """Every waiting rank names all that did not come, and none that came and gave up."""
-        errors = self.failures(bodies.absent, 4, [1, 3], 0.6)
+        errors = self.failures(faults.absent, 4, [1, 3], 0.6)
         for rank in (0, 2):
             assert isinstance(errors[rank], CollectiveTimeout), errors[rank]
             assert "got no answer from ranks 1, 3 " in str(errors[rank])
 
     def test_late_rank(self):
         """A rank that comes after the others' deadline gets an error too, not a wrong result or a wait of its own."""
-        first, second = self.run(bodies.late, 2)
+        first, second = self.run(faults.late, 2)
         assert first[0].startswith("CollectiveTimeout: rank 0: all_reduce #2 got no answer from rank 1")
         assert second[0].startswith("PeerError: rank 1: all_reduce #2")
         assert "rank 0" in second[0].removeprefix("PeerError: rank 1")
 
     def test_exception_reaches_the_others(self):
         """When a rank raises, the waiting ones raise PeerError with its exception."""
-        errors = self.failures(bodies.raise_in_one, 3)
+        errors = self.failures(faults.raise_in_one, 3)
         assert isinstance(errors[1], ValueError)
         for rank in (0, 2):
             assert isinstance(errors[rank], PeerError), errors[rank]
@@ -175,7 +175,7 @@ class Conformance:
 
     def test_leaving_early(self):
         """A rank that has left is named with both collective numbers."""
-        error = self.failures(bodies.leave_early, 2)[0]
+        error = self.failures(faults.leave_early, 2)[0]
         assert isinstance(error, PeerError), error
         assert "rank 1 has finished" in str(error)
         assert "after collective #2 while rank 0 is at #3" in str(error)
@@ -183,39 +183,39 @@ class Conformance:
 
     def test_abort(self):
         """abort(reason) ends the peers' waits with the reason."""
-        for error in [self.failures(bodies.abort_by_hand, 3)[r] for r in (0, 2)]:
+        for error in [self.failures(faults.abort_by_hand, 3)[r] for r in (0, 2)]:
             assert isinstance(error, PeerError), error
             assert "rank 1 aborted the group: loss is nan" in str(error)
 
     def test_wrong_message(self):
         """A message of another length than the receiver expects is an error there."""
-        error = self.failures(bodies.wrong_message, 2)[1]
+        error = self.failures(faults.wrong_message, 2)[1]
         assert isinstance(error, MismatchError), error
         assert "float64[4]" in str(error) and "float64[3]" in str(error) and "rank 0" in str(error)
 
     def test_differing_groups(self):
         """new_group with different lists is an error on all ranks that shows both."""
-        for error in self.failures(bodies.differing_groups, 3):
+        for error in self.failures(faults.differing_groups, 3):
             assert isinstance(error, MismatchError), error
             assert "[0, 1]" in str(error) and "[0, 2]" in str(error)
 
     def test_new_group_names_who_did_not_call(self):
         """A rank that does not call new_group is named."""
-        for error in self.failures(bodies.new_group_without_one, 3)[:2]:
+        for error in self.failures(faults.new_group_without_one, 3)[:2]:
             assert isinstance(error, CollectiveTimeout), error
             assert "ranks {2} did not come" in str(error)
 
     def test_survivors_go_on(self):
         """After a rank hangs, the others destroy the group and make a new one without it."""
-        assert self.run(bodies.survivors, 4) == [3.0, 3.0, 3.0, 3.0]
+        assert self.run(faults.survivors, 4) == [3.0, 3.0, 3.0, 3.0]
 
     def test_unwaited_send_arrives(self):
         """A message that was sent before its sender left is delivered."""
-        assert self.run(bodies.unwaited_send, 2)[1] == 5.0
+        assert self.run(faults.unwaited_send, 2)[1] == 5.0
 
     def test_monitored_barrier(self):
         """monitored_barrier names all missing ranks on every rank that came."""
-        errors = self.failures(bodies.monitored, 4, [1, 3])
+        errors = self.failures(faults.monitored, 4, [1, 3])
         for rank in (0, 2):
             assert isinstance(errors[rank], CollectiveTimeout), errors[rank]
             assert "ranks 1, 3 did not arrive" in str(errors[rank])

@@ -7,7 +7,7 @@ import pytest
 
 from ddpflow.comm.reduce import BLOCK_BYTES, ReduceOp, check_reducible, reduce_in_rank_order
 from ddpflow.errors import DtypeError
-from tests.comm.bodies import DTYPES, dtype_of, is_defined, reduced, same, values
+from tests.comm.reference import DTYPES, dtype_of, is_defined, reduced, same, values
 
 
 @pytest.mark.parametrize("name", DTYPES)

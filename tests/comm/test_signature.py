@@ -15,7 +15,7 @@ from ddpflow.comm.signature import (
     supported_names,
 )
 from ddpflow.errors import DtypeError
-from tests.comm.bodies import DTYPES, dtype_of
+from tests.comm.reference import DTYPES, dtype_of
 
 
 def test_codes():

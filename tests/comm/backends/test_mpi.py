@@ -16,6 +16,7 @@ from ddpflow.errors import BackendUnavailable
 from ddpflow.testing import run_ranks
 from tests.comm import bodies
 from tests.comm.conformance import Conformance
+from tests.comm.reference import reduced, same
 
 if importlib.util.find_spec("mpi4py") is None:
     pytest.skip("mpi4py is not installed (pip install 'ddpflow[mpi]')", allow_module_level=True)
@@ -39,23 +40,23 @@ def in_chunks(rank: int, chunk_bytes: int) -> None:
         everyone = [np.arange(count) * 1.5 + r for r in range(n)]
         x = everyone[rank].copy()
         dist.all_reduce(x)
-        bodies.same(x, bodies.reduced(everyone, dist.ReduceOp.SUM))
+        same(x, reduced(everyone, dist.ReduceOp.SUM))
         x = everyone[rank].copy()
         dist.broadcast(x, n - 1)
-        bodies.same(x, everyone[n - 1])
+        same(x, everyone[n - 1])
         out = np.empty((n, count))
         dist.all_gather_into_tensor(out, everyone[rank])
-        bodies.same(out, np.stack(everyone))
+        same(out, np.stack(everyone))
         part = np.empty(count)
         dist.reduce_scatter_tensor(part, np.concatenate(everyone))
-        bodies.same(part, bodies.reduced([everyone[rank]] * n, dist.ReduceOp.SUM))
+        same(part, reduced([everyone[rank]] * n, dist.ReduceOp.SUM))
         received = dist.irecv(out[0], (rank - 1) % n)
         sent = dist.isend(everyone[rank], (rank + 1) % n)
         received.wait()
         sent.wait()
-        bodies.same(out[0], everyone[(rank - 1) % n])
+        same(out[0], everyone[(rank - 1) % n])
         dist.reduce(x := everyone[rank].copy(), 1)
-        bodies.same(x, bodies.reduced(everyone, dist.ReduceOp.SUM) if rank == 1 else everyone[rank])
+        same(x, reduced(everyone, dist.ReduceOp.SUM) if rank == 1 else everyone[rank])
     dist.destroy_process_group()
 
 
