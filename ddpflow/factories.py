@@ -282,6 +282,10 @@ def arange(
         raise ShapeError(f"arange() cannot go from {first} to {last} in steps of {stride}")
     whole = all(isinstance(value, int) for value in (first, last, stride))
     chosen = as_numpy(int if whole else get_default_dtype()) if dtype is None else as_numpy(dtype)
+    if chosen.kind in "iu" and not whole:  # PyTorch cuts the numbers off first, and for int64 also what it counts with
+        count = None if chosen.itemsize == 8 else int(np.ceil((last - first) / stride))
+        first, last, stride, whole = int(first), int(last), int(stride), True
+        last = last if count is None else first + count * stride
     xp = module_of(device)
     if whole:
         return placed(xp.arange(first, last, stride).astype(chosen, copy=False), device, requires_grad)
@@ -299,8 +303,10 @@ def linspace(
         raise ShapeError(f"linspace() takes a number of steps >= 0, not {steps}")
     if dtype is None and (np.iscomplexobj(first) or np.iscomplexobj(last)):
         dtype = get_default_dtype().to_complex()
-    values = module_of(device).linspace(first, last, steps)
-    return placed(values.astype(default_of(dtype)), device, requires_grad)
+    chosen = default_of(dtype)
+    if chosen.kind in "iu":
+        first, last = int(first), int(last)
+    return placed(module_of(device).linspace(first, last, steps).astype(chosen), device, requires_grad)
 
 
 def logspace(
