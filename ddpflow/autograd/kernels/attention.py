@@ -109,7 +109,6 @@ def attention_backward(
     v: Any,
     mask: Any,
     keep: Any,
-    out: Any,
     p: Any,
     lse: Any,
     scale: float,
@@ -121,7 +120,7 @@ def attention_backward(
     gq, gk, gv = np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
     gm = np.zeros((*q.shape[:-1], k.shape[-2]), q.dtype) if want_mask else None
     results = (gq, gk, gv, gm)
-    g, q, k, v, mask, keep, out, gq, gk, gv, gm = _heads(g, q, k, v, mask, keep, out, gq, gk, gv, gm)
+    g, q, k, v, mask, keep, gq, gk, gv, gm = _heads(g, q, k, v, mask, keep, gq, gk, gv, gm)
     length, source = q.shape[-2], k.shape[-2]
     triangle = _triangle(q.dtype) if causal else None
     for heads, rows, seen in _blocks(q.shape[:-2], length, source, causal):
@@ -145,7 +144,7 @@ def attention_backward(
             ds *= stay
             ds *= s.dtype.type(keep_scale)
         gv[there] += np.matmul(dropped.swapaxes(-1, -2), gs)
-        ds -= np.vecdot(gs, out[here])[..., None]  # = sum(ds * s), on the shorter axis
+        ds -= np.vecdot(ds, s)[..., None]
         ds *= s
         if gm is not None:
             gm[heads][..., rows, seen] = ds

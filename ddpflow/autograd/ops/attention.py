@@ -81,9 +81,7 @@ def _by_block(query, key, value, mask, keep, scale, keep_scale, causal):
 
     def vjp(g):
         wanted = mask is not None
-        return *kernels.attention_backward(
-            g, query, key, value, m, d, out, p, lse, scale, keep_scale, causal, wanted
-        ), None
+        return *kernels.attention_backward(g, query, key, value, m, d, p, lse, scale, keep_scale, causal, wanted), None
 
     return out, vjp
 
