@@ -308,9 +308,10 @@ class P2POp(NamedTuple):
 
     op: Callable[..., Work | None]
     tensor: Any
-    peer: int
+    peer: int | None = None
     group: Group = None
     tag: int = 0
+    group_peer: int | None = None
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
@@ -326,7 +327,7 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     works: list[Work | None] = [None] * len(p2p_op_list)
     for i in order:
         p = p2p_op_list[i]
-        works[i] = p.op(p.tensor, p.peer, p.group, p.tag)
+        works[i] = p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer)
     return [work for work in works if work is not None]
 
 

@@ -41,7 +41,7 @@ class Progress:
         self.words[_MAGIC] = _MAGIC_WORD
 
     def waiting(self, text: str, waited_s: float = 0.0) -> None:
-        """Says what this rank has waited for since ``waited_s``; call it when a wait is slow, ``resumed`` at its end."""
+        """Says what this rank has waited for since ``waited_s``; for slow waits, with ``resumed`` at their end."""
         data = text.encode()[: _SIZE - _TEXT]
         self.words[_WAITING_SINCE] = 0
         self._bytes[_TEXT : _TEXT + len(data)] = data

@@ -22,6 +22,8 @@ def new_group(
     pg_options: Any = None,
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
+    device_id: Any = None,
+    sort_ranks: bool = True,
 ) -> ProcessGroup | NonMember:
     """Makes a group of some ranks; all ranks of the world call it, in the same order, with the same list.
 
@@ -32,6 +34,8 @@ def new_group(
         pg_options: Accepted for PyTorch's sake; must be None.
         use_local_synchronization: Only the members call it; for groups of survivors.
         group_desc: Name of the group in error messages.
+        device_id: Accepted for PyTorch's sake.
+        sort_ranks: Must be True: groups are in order of global ranks.
 
     Returns:
         The group, or a ``NonMember`` on ranks outside it.
@@ -50,8 +54,8 @@ def new_group(
         raise ValueRangeError(f"new_group got a rank more than once: {sorted(ranks or ())}")
     if members[0] < 0 or members[-1] >= size:
         raise ValueRangeError(f"new_group got ranks {list(members)}, but the world has ranks 0 to {size - 1}")
-    if pg_options is not None:
-        raise ConfigError("pg_options are not supported; leave them out")
+    if pg_options is not None or not sort_ranks:
+        raise ConfigError("pg_options and sort_ranks=False are not supported; leave them out")
     if backend is not None:
         parse_backend(backend)
     timeout_s = seconds(timeout, world.timeout_s)
@@ -100,18 +104,24 @@ def new_subgroups_by_enumeration(
 
 
 def new_subgroups(
-    group_size: int | None = None, timeout: float | timedelta | None = None, backend: str | None = None
+    group_size: int | None = None,
+    group: ProcessGroup | NonMember | None = None,
+    timeout: float | timedelta | None = None,
+    backend: str | None = None,
 ) -> tuple[ProcessGroup | NonMember, list[ProcessGroup | NonMember]]:
-    """Cuts the world into groups of ``group_size`` consecutive ranks (default: the ranks of a host).
+    """Cuts the world, or a group of it, into groups of ``group_size`` consecutive ranks (default: the ranks of a host).
+
+    All ranks of the world call it, those outside ``group`` too.
 
     Raises:
-        ValueRangeError: The world size is not a multiple of it.
+        ValueRangeError: The number of ranks is not a multiple of it.
     """
     context = required_world().context
+    ranks = range(context.world_size) if group is None else group.ranks
     n = group_size or context.local_world_size
-    if n < 1 or context.world_size % n:
-        raise ValueRangeError(f"a world of {context.world_size} ranks cannot be cut into groups of {n}")
-    lists = [range(start, start + n) for start in range(0, context.world_size, n)]
+    if n < 1 or len(ranks) % n:
+        raise ValueRangeError(f"{len(ranks)} ranks cannot be cut into groups of {n}")
+    lists = [ranks[start : start + n] for start in range(0, len(ranks), n)]
     return new_subgroups_by_enumeration(lists, timeout, backend)
 
 

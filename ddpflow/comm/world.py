@@ -53,6 +53,13 @@ class NonMember:
         """Returns -1."""
         return -1
 
+    def __eq__(self, other: object) -> bool:
+        # As PyTorch's GroupMember.NON_GROUP_MEMBER, which is the same for all groups.
+        return isinstance(other, NonMember)
+
+    def __hash__(self) -> int:
+        return hash(NonMember)
+
     def __repr__(self) -> str:
         return f"NonMember({self.name!r}, ranks {list(self.ranks)})"
 

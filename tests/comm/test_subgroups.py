@@ -21,7 +21,7 @@ def refusals(rank: int) -> None:
         dist.new_group([0, 1], backend="gloo")
     with pytest.raises(ConfigError, match="pg_options"):
         dist.new_group([0, 1], pg_options=object())
-    with pytest.raises(ValueRangeError, match="cannot be cut into groups of 3"):
+    with pytest.raises(ValueRangeError, match="2 ranks cannot be cut into groups of 3"):
         dist.new_subgroups(3)
     with pytest.raises(ValueRangeError, match="one subgroup only"):
         dist.new_subgroups_by_enumeration([[0, 1], [1]])
@@ -63,6 +63,17 @@ def by_host(rank: int) -> tuple[int, ...]:
     own, every = dist.new_subgroups()
     assert len(every) == 1
     return own.ranks
+
+
+def of_a_group(rank: int) -> list[tuple[int, ...]]:
+    """A group can be cut as well."""
+    every = dist.new_subgroups(1, dist.new_group([0, 2]))[1]
+    return [group.ranks for group in every]
+
+
+def test_subgroups_of_a_group():
+    """All ranks see the same groups."""
+    assert run_ranks(of_a_group, 3) == [[(0,), (2,)]] * 3
 
 
 def test_subgroups_of_a_host():
