@@ -22,18 +22,39 @@ class Steps:
 
 
 def test_autocast_blocks():
-    """Blocks nest, belong to a kind of device, can be switched off, and decorate; on the CPU nothing changes."""
+    """Blocks nest, belong to a kind of device and to a thread, can be switched off, and decorate."""
     assert not is_autocast_enabled("cpu")
-    with autocast("cpu", dtype=ddpflow.bfloat16):
+    with autocast("cpu", dtype=ddpflow.float16):
         assert is_autocast_enabled("cpu") and not is_autocast_enabled("cuda")
-        assert get_autocast_dtype("cpu") == ddpflow.bfloat16
-        assert (ddpflow.ones(2, 2) @ ddpflow.ones(2, 2)).dtype == ddpflow.float32
+        assert get_autocast_dtype("cpu") == ddpflow.float16
         with autocast("cpu", enabled=False):
             assert not is_autocast_enabled("cpu")
+        assert is_autocast_enabled("cpu")
     assert autocast("cuda:1")(lambda: is_autocast_enabled("cuda"))()
-    assert get_autocast_dtype("cuda") == ddpflow.float16 and is_autocast_available("cpu")
+    assert get_autocast_dtype("cuda") == ddpflow.float16 and get_autocast_dtype("cpu") == ddpflow.bfloat16
+    assert is_autocast_available("cpu") and not is_autocast_available("tpu")
     with pytest.raises(ValueRangeError, match="tpu"):
         autocast("tpu")
+    with pytest.raises(ValueRangeError, match="float32"):
+        autocast("cpu", dtype=ddpflow.float32)
+
+
+def test_a_training_step_in_a_block():
+    """Layers give halves, the loss float32, and gradients have their parameters' dtype and nearly the exact values."""
+    ddpflow.manual_seed(0)
+    model = ddpflow.nn.Sequential(ddpflow.nn.Linear(8, 16), ddpflow.nn.ReLU(), ddpflow.nn.Linear(16, 4))
+    x, target = ddpflow.randn(5, 8), ddpflow.tensor([0, 1, 2, 3, 0])
+    ddpflow.nn.functional.cross_entropy(model(x), target).backward()
+    exact = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    with autocast("cpu", dtype=ddpflow.float16):
+        out = model(x)
+        loss = ddpflow.nn.functional.cross_entropy(out, target)
+    assert out.dtype == ddpflow.float16 and loss.dtype == ddpflow.float32
+    loss.backward()
+    for p, g in zip(model.parameters(), exact, strict=True):
+        assert p.grad.dtype == ddpflow.float32
+        np.testing.assert_allclose(p.grad.numpy(), g.numpy(), atol=2e-3)
 
 
 def test_a_good_step_unscales():

@@ -31,6 +31,7 @@ FLOORS: list[tuple[str, ...]] = [
         "autograd.saved",
     ),
     (
+        "autograd.autocast",
         "autograd.views",
         "autograd.anomaly",
         "autograd.calling",

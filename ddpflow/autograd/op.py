@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from ddpflow.autograd.autocast import autocasting
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.dispatch import binary, general, unary, viewing
 from ddpflow.autograd.shortcuts import comparing, single
@@ -120,8 +121,8 @@ def op(
     Args:
         rule: The rule, when used without arguments.
         samples: Test data.
-        promote: ``"common"``: the operands are cast to their common dtype first, Python numbers are weak. ``"float"``: as
-            that, and integers become the default floating type.
+        promote: ``"common"``: the operands are cast to their common dtype first, Python numbers are weak. ``"float"``:
+            as that, and integers become the default floating type. ``"same"`` (two tensors): other dtypes are refused.
         view: The output may share the input's memory.
         differentiable: False when the rule returns only an output.
         composite: The same output in plain ``xp`` functions, where the rule itself cannot run on tensors.
@@ -172,7 +173,7 @@ def op(
         call = single(definition)
     else:
         call = general(definition)
-    function: Any = functools.update_wrapper(call, rule)
+    function: Any = functools.update_wrapper(autocasting(definition, call), rule)
     del function.__wrapped__
     function.__signature__ = inspect.Signature(parameters)
     function.op = definition
