@@ -8,6 +8,7 @@ benchmarks). A kernel that does not gain is to be deleted.
 """
 
 import argparse
+import functools
 import json
 import math
 import time
@@ -16,10 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.autograd.base import TensorBase, wrap
+from ddpflow.autograd.engine import backward
 from ddpflow.autograd.kernels import attention, batch_norm, conv, gelu, matmul, max_pool, norm, softmax
 from ddpflow.autograd.kernels.conv import Plan
 from ddpflow.autograd.kernels.pool import Window
 from ddpflow.autograd.op import REGISTRY
+from ddpflow.autograd.ops import recurrent
 from ddpflow.autograd.quiet import QUIET, silence
 
 Pair = tuple[Callable[[], object], Callable[[], object]]
@@ -193,6 +197,33 @@ def other_pairs() -> dict[str, Pair]:
     }
 
 
+def recurrent_pairs() -> dict[str, Pair]:
+    """A training pass of recurrent layers, the steps in one operation and as recorded operations."""
+    pairs: dict[str, Pair] = {}
+    for name, gates, steps, batch, width in (
+        ("lstm", 4, 64, 32, 128),
+        ("gru", 3, 64, 32, 128),
+        ("rnn", 1, 64, 32, 128),
+        ("lstm/small", 4, 30, 4, 32),
+    ):
+        operation = REGISTRY[f"{name.split('/')[0]}_sequence"]
+        shapes = [(steps, batch, gates * width), (batch, width), (gates * width, width)]
+        if gates == 4:
+            shapes.insert(1, (batch, width))
+        inputs = [wrap(normal(*shape)).requires_grad_() for shape in shapes]
+        inputs += [wrap(normal(gates * width)).requires_grad_()] * (gates == 3)
+        seed = wrap(normal(steps, batch, width))
+
+        def run(function: Callable[..., Any], inputs: Any = inputs, seed: Any = seed) -> None:
+            out = function(*inputs)
+            backward(out[0] if isinstance(out, tuple) else out, [seed])
+
+        fused = getattr(recurrent, operation.name)
+        recorded = functools.partial(operation.composite, TensorBase.namespace)  # type: ignore[arg-type]
+        pairs[name] = (functools.partial(run, fused), functools.partial(run, recorded))
+    return pairs
+
+
 def median_ms(function: Callable[[], object], seconds: float) -> float:
     """The median processor time of a call in milliseconds: machines are shared, and this forgives the other users."""
     function()
@@ -213,7 +244,7 @@ def main() -> None:
     arguments = parser.parse_args()
     wanted = tuple(filter(None, arguments.only.split(",")))
     silence(QUIET)
-    for group in (softmax_pairs, gelu_pairs, norm_pairs, attention_pairs, conv_pairs, other_pairs):
+    for group in (softmax_pairs, gelu_pairs, norm_pairs, attention_pairs, conv_pairs, other_pairs, recurrent_pairs):
         for name, (kernel, formula) in group().items():
             if wanted and not name.startswith(wanted):
                 continue

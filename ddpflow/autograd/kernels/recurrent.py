@@ -1,8 +1,8 @@
 """Recurrent layers over whole sequences: a matrix product and few passes a step, and the rest for all steps at once.
 
 A sigmoid is ``tanh(x / 2) / 2 + 1 / 2``, so that all gates of a step go through one tanh; the halves are multiplied
-into the projections and the weight beforehand. Beside the same steps as recorded operations, a training pass of an LSTM
-takes 0.66 of the time where products dominate (64 steps x 32 x 128), and 0.16 where calls do (30 x 4 x 32).
+into the projections and the weight beforehand. Beside the same steps as recorded operations, a training pass takes half
+the time where products dominate, and a tenth where calls do (``benchmarks/kernels.py --only lstm,gru,rnn``).
 
 Arrays are ``(T, B, features)``.
 """

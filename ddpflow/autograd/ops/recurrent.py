@@ -7,8 +7,9 @@ __all__ = ["gru_sequence", "lstm_sequence", "rnn_sequence"]
 
 
 def _steps(projected, reverse):
-    count = projected.shape[0]
-    return range(count - 1, -1, -1) if reverse else range(count)
+    """The steps' projections in the order in which they are run."""
+    steps = list(projected)  # taken apart once: indexing step by step would give each a gradient of the whole
+    return steps[::-1] if reverse else steps
 
 
 def _sigmoid(xp, x):
@@ -22,8 +23,8 @@ def _stacked(xp, rows, reverse):
 def _lstm_composite(xp, projected, hidden, cell, weight, reverse=False):
     width = hidden.shape[-1]
     rows = []
-    for t in _steps(projected, reverse):
-        gates = projected[t] + hidden @ weight.T
+    for given in _steps(projected, reverse):
+        gates = given + hidden @ weight.T
         enter, forget, content, leave = (gates[:, i * width : (i + 1) * width] for i in range(4))
         cell = _sigmoid(xp, forget) * cell + _sigmoid(xp, enter) * xp.tanh(content)
         hidden = _sigmoid(xp, leave) * xp.tanh(cell)
@@ -57,11 +58,11 @@ def lstm_sequence(xp, projected, hidden, cell, weight, reverse=False):
 def _gru_composite(xp, projected, hidden, weight, bias, reverse=False):
     width = hidden.shape[-1]
     rows = []
-    for t in _steps(projected, reverse):
+    for given in _steps(projected, reverse):
         inner = hidden @ weight.T + (0 if bias is None else bias)
-        reset = _sigmoid(xp, projected[t][:, :width] + inner[:, :width])
-        update = _sigmoid(xp, projected[t][:, width : 2 * width] + inner[:, width : 2 * width])
-        new = xp.tanh(projected[t][:, 2 * width :] + reset * inner[:, 2 * width :])
+        reset = _sigmoid(xp, given[:, :width] + inner[:, :width])
+        update = _sigmoid(xp, given[:, width : 2 * width] + inner[:, width : 2 * width])
+        new = xp.tanh(given[:, 2 * width :] + reset * inner[:, 2 * width :])
         hidden = new + update * (hidden - new)
         rows.append(hidden)
     return _stacked(xp, rows, reverse)
@@ -92,8 +93,8 @@ def gru_sequence(xp, projected, hidden, weight, bias, reverse=False):
 
 def _rnn_composite(xp, projected, hidden, weight, relu=False, reverse=False):
     rows = []
-    for t in _steps(projected, reverse):
-        now = projected[t] + hidden @ weight.T
+    for given in _steps(projected, reverse):
+        now = given + hidden @ weight.T
         hidden = xp.maximum(now, 0) if relu else xp.tanh(now)
         rows.append(hidden)
     return _stacked(xp, rows, reverse)
