@@ -183,7 +183,7 @@ def close_client(store: Store) -> None:
         store.close()
 
 
-def close_servers() -> None:
-    """Closes the stores that this process serves; for processes that serve many worlds one after the other."""
+def close_servers(linger_s: float = 2.0) -> None:
+    """Closes the stores that this process serves, once the other ranks have left them or ``linger_s`` has passed."""
     while _served:
-        _served.popitem()[1].close()
+        _served.popitem()[1].close(linger_s)

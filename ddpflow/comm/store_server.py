@@ -71,16 +71,22 @@ class StoreServer:
         self._wake_receiver.setblocking(False)
         listener.setblocking(False)
         self._accepting_after = 0.0
+        self._end_by: float | None = None
         self._unfinished: list[_Client] = []  # their replies are out, and more requests may have come in
         self.port: int = listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, name="ddpflow-store", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Stops serving, after sending the replies that are due; may be called twice."""
+    def close(self, linger_s: float = 0.0) -> None:
+        """Stops serving; may be called twice.
+
+        Args:
+            linger_s: Serves on for up to this time while there are clients: a rank that is a little behind may need it.
+        """
+        self._end_by = time.monotonic() + linger_s
         with contextlib.suppress(OSError):
             self._wake_sender.send(b"x")
-        self._thread.join(2.0)
+        self._thread.join(2.0 + linger_s)
 
     def _serve(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ, None)
@@ -89,14 +95,16 @@ class StoreServer:
             while True:
                 for key, events in self._selector.select(self._next_deadline()):
                     if key.fileobj is self._wake_receiver:
-                        return
-                    if key.fileobj is self._listener:
+                        self._wake_receiver.recv(16)
+                    elif key.fileobj is self._listener:
                         self._accept()
                     elif isinstance(key.data, _Client) and key.data.socket in self._clients:
                         self._handle(key.data, events)
                 self._expire()
                 while self._unfinished:
                     self._work_off(self._unfinished.pop())
+                if self._end_by is not None and self._is_over(self._end_by):
+                    return
         finally:
             for client in list(self._clients.values()):
                 self._drop(client)
@@ -104,11 +112,16 @@ class StoreServer:
             for end in (self._listener, self._wake_receiver, self._wake_sender):
                 end.close()
 
+    def _is_over(self, end_by: float) -> bool:
+        return time.monotonic() >= end_by or not any(client.known for client in self._clients.values())
+
     def _next_deadline(self) -> float | None:
         times = [c.wait_deadline for c in self._clients.values() if c.waits_for]
         times += [c.deadline for c in self._clients.values() if not c.known]
         if self._accepting_after:
             times.append(self._accepting_after)
+        if self._end_by is not None:
+            times.append(self._end_by)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _expire(self) -> None:

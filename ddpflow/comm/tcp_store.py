@@ -275,10 +275,14 @@ class TCPStore(Store):
         client._grace_s = min(_SERVER_GRACE_S, client.timeout_s)
         return client
 
-    def close(self) -> None:
-        """Closes the connection, and the server where this process runs it; may be called twice."""
+    def close(self, linger_s: float = 0.0) -> None:
+        """Closes the connection, and the server where this process runs it; may be called twice.
+
+        Args:
+            linger_s: The server waits up to this time for the other clients to go first.
+        """
         self._closed = True
         with contextlib.suppress(OSError):
             self._disconnect()
         if self._server is not None and os.getpid() == self._pid:
-            self._server.close()
+            self._server.close(linger_s)

@@ -190,6 +190,26 @@ def test_close_ends_the_thread():
     listen_on("127.0.0.1", port).close()
 
 
+def test_lingering(client, server):
+    """A server that is to end still serves its clients until they go, or the time is up."""
+    closing = threading.Thread(target=server.close, args=(30.0,))
+    closing.start()
+    check_alive(client)
+    assert closing.is_alive()
+    client.close()
+    closing.join(10)
+    assert not closing.is_alive() and not server._thread.is_alive()
+
+
+def test_lingering_ends():
+    """A client that stays does not keep the server for ever."""
+    server = StoreServer(listen_on("127.0.0.1", 0), TOKEN)
+    stays = TCPStore("127.0.0.1", server.port, timeout=10, token=TOKEN)
+    server.close(0.05)
+    assert not server._thread.is_alive()
+    stays.close()
+
+
 def fuzz(server: StoreServer, client: TCPStore, n_frames: int, seed: int) -> None:
     """Sends random, mutated and truncated frames, from strangers and from members."""
     draw = random.Random(seed)
