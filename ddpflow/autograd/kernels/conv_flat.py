@@ -1,9 +1,9 @@
 """Convolution with stride 1 for NumPy: unfold the width only, and let a shift of rows be a shift of the memory.
 
 For each column of the kernel the input is copied once, shifted, with rows as long as the output's; zeros stand above,
-below and between the samples. Then what a row of the kernel sees is one contiguous run of these copies: a matrix product
-for each row of the kernel, on a shifted view of the same matrix. For one sample at a time the product is the output as
-it lies; for more, what falls between the samples is left behind. A few samples at a time stay in the cache.
+below and between the samples. Then what a row of the kernel sees is one contiguous run of these copies: a matrix
+product for each row of the kernel, on a shifted view of the same matrix. For one sample at a time the product is the
+output as it lies; for more, what falls between the samples is left behind. A few samples at a time stay in the cache.
 """
 
 from typing import Any
@@ -23,9 +23,13 @@ class _Unfolded:
     Attributes:
         count: Samples at a time.
         products: How many products make a convolution.
+        shifts: From one row of the kernel to the next.
+        matrix: The input with its width unfolded, ``(columns * channels, places)``.
     """
 
-    def __init__(self, x: Any, kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...], out: Any, deep: bool) -> None:
+    def __init__(
+        self, x: Any, kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...], out: Any, deep: bool
+    ) -> None:
         samples, channels, height, width = x.shape
         high, wide = kernel
         (top, bottom), (left, _) = pads
@@ -41,6 +45,7 @@ class _Unfolded:
         reach = self.length(self.count) + self.shifts[-1]
         size = max(reach, (top + self.count * self.lines) * row)
         self.taps = np.zeros((wide, channels, size), x.dtype)
+        self.matrix = self.taps.reshape(-1, size)
         self.targets = []
         for j, tap in enumerate(self.taps):
             shift = j * dilation[1] - left  # column c of the tap is column c + shift of the input
@@ -55,14 +60,15 @@ class _Unfolded:
         """Output places of so many samples: to the end of the last one's last row."""
         return int((samples - 1) * self.sample + self.out[0] * self.out[1])
 
-    def load(self, start: int, samples: int) -> list[Any]:
-        """Take in samples; one matrix ``(columns * channels, length)`` for each product."""
+    def load(self, start: int, samples: int) -> None:
+        """Take in samples."""
         part = self.x[start : start + samples]
         for target, columns in self.targets:
             target[:samples] = part[..., columns]
-        length = self.length(samples)
-        matrix = self.taps.reshape(-1, self.taps.shape[2])
-        rows = [matrix[:, shift : shift + length] for shift in self.shifts]
+
+    def matrices(self, length: int) -> list[Any]:
+        """One matrix ``(columns * channels, length)`` for each product."""
+        rows = [self.matrix[:, shift : shift + length] for shift in self.shifts]
         if not self.whole:
             return rows
         for target, row in zip(self.all, rows, strict=True):
@@ -70,7 +76,7 @@ class _Unfolded:
         return [self.all.reshape(-1, self.all.shape[2])[:, :length]]
 
     def inside(self, flat: Any, samples: int) -> Any:
-        """The real values among output places ``(channels, length)``, as a view ``(samples, channels, height, width)``."""
+        """The real ones of output places ``(channels, length)``, as a view ``(samples, channels, height, width)``."""
         item, (high, wide) = flat.itemsize, self.out
         strides = (self.sample * item, flat.strides[0], wide * item, item)
         return np.ndarray((samples, len(flat), high, wide), flat.dtype, flat, 0, strides)
@@ -92,25 +98,42 @@ def flat_forward(x: Any, w: Any, pads: Any, dilation: tuple[int, ...], out_size:
     """The convolution of ``(N, C, H, W)`` with ``(O, C, KH, KW)``."""
     outs = len(w)
     unfolded = _Unfolded(x, w.shape[2:], pads, dilation, out_size, deep=False)
-    first, *rest = unfolded.weights(w)
+    weights = unfolded.weights(w)
+    add_up = _products
+    if outs < NARROW and len(weights) > 1:
+        weights, add_up = [np.concatenate(weights)], _shifted_parts
     out = np.empty((len(x), outs, *out_size), x.dtype)
     flat = out.reshape(len(x), outs, -1)
     total = part = np.empty((0, 0), x.dtype)
     for start in range(0, len(x), unfolded.count):
         samples = min(unfolded.count, len(x) - start)
         length = unfolded.length(samples)
-        if part.shape[1] != length:
-            part = np.empty((outs, length), x.dtype)
+        if start == 0 or total.shape[1] != length:
             total = np.empty((outs, length), x.dtype)
-        if samples == 1:
-            total = flat[start]
-        matrix, *others = unfolded.load(start, samples)
-        np.matmul(first, matrix, out=total)
-        for weight, matrix in zip(rest, others, strict=True):
-            total += np.matmul(weight, matrix, out=part)
+            part = np.empty((len(weights[0]), length + (unfolded.shifts[-1] if len(weights[0]) > outs else 0)), x.dtype)
+        unfolded.load(start, samples)
+        target = flat[start] if samples == 1 else total
+        add_up(weights, unfolded, length, part, target)
         if samples > 1:
             out[start : start + samples] = unfolded.inside(total, samples)
     return out
+
+
+def _products(weights: list[Any], unfolded: _Unfolded, length: int, part: Any, total: Any) -> None:
+    """The sum of one product for each row of the kernel."""
+    first, *rest = unfolded.matrices(length)
+    np.matmul(weights[0], first, out=total)
+    for weight, matrix in zip(weights[1:], rest, strict=True):
+        total += np.matmul(weight, matrix, out=part)
+
+
+def _shifted_parts(weights: list[Any], unfolded: _Unfolded, length: int, part: Any, total: Any) -> None:
+    """One product for all rows of the kernel, its parts shifted and added: for few outputs, whose products are thin."""
+    outs, shifts = len(total), unfolded.shifts[1:]
+    np.matmul(weights[0], unfolded.matrix[:, : part.shape[1]], out=part)
+    total[...] = part[:outs, :length]
+    for i, shift in enumerate(shifts, 1):
+        total += part[i * outs : (i + 1) * outs, shift : shift + length]
 
 
 def flat_input_gradient(g: Any, w: Any, size: tuple[int, ...], pads: Any, dilation: tuple[int, ...]) -> Any:
@@ -139,6 +162,7 @@ def flat_weight_gradient(x: Any, g: Any, kernel: tuple[int, ...], pads: Any, dil
         else:
             unfolded.inside(flat, samples)[...] = g[start : start + samples]
             grads = flat[:, : unfolded.length(samples)]
-        for sum_, matrix in zip(total, unfolded.load(start, samples), strict=True):
+        unfolded.load(start, samples)
+        for sum_, matrix in zip(total, unfolded.matrices(grads.shape[1]), strict=True):
             sum_ += np.matmul(matrix, grads.T, out=part)
     return np.ascontiguousarray(total.reshape(*kernel, channels, outs).transpose(3, 2, 0, 1))
