@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ddpflow.autograd.base import TensorBase, wrap
-from ddpflow.dtype import as_numpy, get_default_dtype, kind_rank, promote_types
-from ddpflow.errors import DtypeError
+from ddpflow.dtype import as_numpy, dtype_of, get_default_dtype, kind_rank, promote_types
+from ddpflow.errors import DtypeError, MixedDtypeError
 
 __all__ = ["common", "common_list", "operands", "result_dtype"]
 
@@ -44,7 +44,18 @@ def result_dtype(values: Any) -> Any:
 
 
 def common(definition: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Both arrays cast to their common dtype (a floating one for ops such as division)."""
+    """Both arrays cast to their common dtype (a floating one for ops such as division).
+
+    Raises:
+        MixedDtypeError: When the dtypes differ in an operation that casts none.
+    """
+    if definition.promote == "same":
+        if x.dtype != y.dtype:
+            raise MixedDtypeError(
+                f"{definition.name}() takes two tensors of one dtype, but got {dtype_of(x.dtype)} and "
+                f"{dtype_of(y.dtype)}: convert one with to()"
+            )
+        return x, y
     dtype = x.dtype if x.dtype == y.dtype else result_dtype((x, y))
     if definition.promote == "float" and kind_rank(dtype) < 2:
         dtype = as_numpy(get_default_dtype())
@@ -57,7 +68,7 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
     Raises:
         DtypeError: When an operand is neither a tensor, nor an array, nor a number.
     """
-    if b.__class__ is float or b.__class__ is int:  # by far the most frequent
+    if (b.__class__ is float or b.__class__ is int) and definition.promote != "same":  # by far the most frequent
         x = getattr(a, "array", None)
         if x is not None and x.dtype.kind == "f":
             return a, None, x, b
@@ -66,10 +77,9 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
     if a_is and b_is:
         x, y = common(definition, a.array, b.array)
         return a, b, x, y
-    if not (a_is or b_is):
-        raise DtypeError(
-            f"{definition.name}() takes at least one tensor, not {type(a).__name__} and {type(b).__name__}"
-        )
+    if not (a_is or b_is) or definition.promote == "same":
+        wanted = "two tensors" if definition.promote == "same" else "at least one tensor"
+        raise DtypeError(f"{definition.name}() takes {wanted}, not {type(a).__name__} and {type(b).__name__}")
     array, number = (a.array, b) if a_is else (b.array, a)
     rank = kind_rank(array.dtype)
     if _SCALAR_RANK[type(number)] > rank or (rank < 2 and definition.promote == "float"):

@@ -31,11 +31,14 @@ def single(definition: "Op") -> Callable[..., Any]:
     """The caller of a rule with one tensor, options, and no view as its result."""
     rule, saves, differentiable = definition.rule, definition.saves, definition.differentiable
     to_float = definition.promote == "float"
+    plain = definition.params[1:]  # keywords that are options under their own names
     full = general(definition)
 
     def call(input: Any, *options: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            (input, *options), kwargs = bind(definition, (input, *options), kwargs)  # type: ignore[assignment]
+        for name in kwargs:
+            if name not in plain or isinstance(kwargs[name], TensorBase):
+                (input, *options), kwargs = bind(definition, (input, *options), kwargs)  # type: ignore[assignment]
+                break
         for option in options:
             if isinstance(option, TensorBase):
                 return full(input, *options, **kwargs)

@@ -14,19 +14,18 @@ __all__ = ["spread"]
 _SMALL = 8192  # elements
 
 
-def spread(xp: Any, g: Any, axes: tuple[int, ...] | None, shape: tuple[int, ...]) -> Any:
+def spread(xp: Any, g: Any, kept: tuple[int, ...], shape: tuple[int, ...]) -> Any:
     """Repeat a gradient along the axes that a reduction took away.
 
     Args:
         xp: NumPy or CuPy, or their functions over tensors.
         g: The gradient, with these axes of length 1 or without them.
-        axes: The axes; None for all.
+        kept: The result's shape with these axes of length 1.
         shape: The shape of the result.
 
     Returns:
         An array of that shape, or a read-only view of one.
     """
-    kept = tuple([1] * len(shape) if axes is None else [1 if i in axes else n for i, n in enumerate(shape)])
     if g.__class__ is np.ndarray and math.prod(shape) <= _SMALL:
         out = np.empty(shape, g.dtype)
         out[...] = g.reshape(kept)

@@ -74,6 +74,11 @@ def wide(xp, a):
     return a.astype(xp.float32) if is_half(a.dtype) else a
 
 
+def narrow(a, dtype):
+    """What was computed in `wide`, in its own dtype again; the array itself where that is the same."""
+    return a if a.dtype == dtype else a.astype(dtype)
+
+
 def need_floating(name, x):
     """Refuse integers and booleans, for a function of real numbers.
 
@@ -95,8 +100,8 @@ def need_one_dtype(name, x, *others):
     for other in others:
         if other is not None and other.dtype != x.dtype:
             raise MixedDtypeError(
-                f"{name}() takes tensors of one dtype, but got {as_dtype(x.dtype)} and {as_dtype(other.dtype)}: convert the "
-                "input with to(), or the module"
+                f"{name}() takes tensors of one dtype, but got {as_dtype(x.dtype)} and {as_dtype(other.dtype)}: convert "
+                "the input with to(), or the module"
             )
 
 

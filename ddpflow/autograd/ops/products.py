@@ -4,7 +4,7 @@ import math
 
 from ddpflow.autograd.op import apply, op
 from ddpflow.autograd.ops.dims import is_half
-from ddpflow.errors import MixedDtypeError, ShapeError
+from ddpflow.errors import ShapeError
 
 __all__ = [
     "addbmm",
@@ -56,7 +56,7 @@ def _product(xp, a, b):
     return a @ b
 
 
-@op(samples=_MATMULS)
+@op(samples=_MATMULS, promote="same")
 def matmul(xp, a, b):
     """Matrix product over the last two axes; leading axes broadcast, and a vector is a row or a column as fits.
 
@@ -64,11 +64,6 @@ def matmul(xp, a, b):
         ShapeError: When the sizes do not fit.
         MixedDtypeError: When the dtypes differ.
     """
-    if getattr(a, "dtype", None) != getattr(b, "dtype", None):
-        raise MixedDtypeError(
-            f"matmul() takes two tensors of one dtype, not {getattr(a, 'dtype', type(a))} and "
-            f"{getattr(b, 'dtype', type(b))}"
-        )
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError(f"matmul() takes tensors of at least one dimension, not shapes {a.shape} and {b.shape}")
     if a.ndim == 1 or b.ndim == 1:

@@ -4,7 +4,7 @@ import math
 
 from ddpflow.autograd.kernels.spread import spread
 from ddpflow.autograd.op import Bools, Ints, apply, op
-from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, some_axes, wide
+from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, narrow, some_axes, wide
 from ddpflow.autograd.ops.gathering import gather, place_each
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
@@ -46,8 +46,9 @@ def _total(xp, a, axes, keepdim):
 def sum(xp, input, dim=None, keepdim=False, dtype=None):
     """Sum over the given dimensions, or all; integers and booleans give int64, halves are added in float32."""
     axes, shape = some_axes(dim, input.ndim), input.shape
+    kept = kept_shape(shape, axes)
     a = input if dtype is None else input.astype(as_numpy(dtype))
-    return _total(xp, a, axes, keepdim), lambda g: spread(xp, g, axes, shape)
+    return _total(xp, a, axes, keepdim), lambda g: spread(xp, g, kept, shape)
 
 
 @op(samples=_DIMS)
@@ -63,14 +64,15 @@ def mean(xp, input, dim=None, keepdim=False, dtype=None):
             f"mean() takes a floating tensor, not {as_dtype(a.dtype)}; convert it, or pass dtype=ddpflow.float32"
         )
     axes, shape = some_axes(dim, input.ndim), input.shape
+    kept = kept_shape(shape, axes)
     count = input.size if axes is None else math.prod([shape[axis] for axis in axes])
     if count == 0:
-        return input.sum(axes, keepdims=keepdim) * xp.nan, lambda g: spread(xp, g, axes, shape)
+        return input.sum(axes, keepdims=keepdim) * xp.nan, lambda g: spread(xp, g, kept, shape)
     if is_half(a.dtype):
         out = (a.sum(axes, dtype=xp.float32, keepdims=keepdim) / count).astype(a.dtype)
     else:
         out = a.sum(axes, keepdims=keepdim) / count
-    return out, lambda g: spread(xp, g / count, axes, shape)
+    return out, lambda g: spread(xp, g / count, kept, shape)
 
 
 @op(samples=[*_DIMS, _EMPTY])
@@ -79,7 +81,7 @@ def nansum(xp, input, dim=None, keepdim=False, dtype=None):
     axes = axes_of(dim, input.ndim)
     kept = kept_shape(input.shape, axes)
     a = input if dtype is None else input.astype(as_numpy(dtype))
-    return _total(xp, xp.where(a == a, a, 0).astype(a.dtype), axes, keepdim), lambda g: xp.where(
+    return _total(xp, narrow(xp.where(a == a, a, 0), a.dtype), axes, keepdim), lambda g: xp.where(
         input == input, g.reshape(kept), 0
     )
 
@@ -92,9 +94,9 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 @op(samples=_DIMS[:-1])
 def amax(xp, input, dim=None, keepdim=False):
     """The greatest element over the given dimensions, or all; equal ones share the gradient evenly."""
-    axes = some_axes(dim, input.ndim)
+    axes = axes_of(dim, input.ndim)
     if input.size == 0:
-        _nonempty(input.shape, axes_of(dim, input.ndim))
+        _nonempty(input.shape, axes)
     out = xp.asarray(input.max(axes, keepdims=keepdim))
     return out, lambda g: _even_share(xp, g, input, out, axes)
 
@@ -102,9 +104,9 @@ def amax(xp, input, dim=None, keepdim=False):
 @op(samples=_DIMS[:-1])
 def amin(xp, input, dim=None, keepdim=False):
     """The least element over the given dimensions, or all; equal ones share the gradient evenly."""
-    axes = some_axes(dim, input.ndim)
+    axes = axes_of(dim, input.ndim)
     if input.size == 0:
-        _nonempty(input.shape, axes_of(dim, input.ndim))
+        _nonempty(input.shape, axes)
     out = xp.asarray(input.min(axes, keepdims=keepdim))
     return out, lambda g: _even_share(xp, g, input, out, axes)
 
@@ -245,7 +247,7 @@ def prod(xp, input, dim=None, keepdim=False, dtype=None):
     a = input if dtype is None else input.astype(as_numpy(dtype))
     if a.dtype.kind in "biu":
         a = a.astype(xp.int64)
-    out = xp.asarray(wide(xp, a).prod(axes, keepdims=keepdim).astype(a.dtype))
+    out = xp.asarray(narrow(wide(xp, a).prod(axes, keepdims=keepdim), a.dtype))
 
     def vjp(g):
         if not (input == 0).any():
@@ -284,7 +286,7 @@ def logsumexp(xp, input, dim=None, keepdim=False):
         top = xp.where(xp.isfinite(top), top, 0)
         out = xp.log(xp.exp(a - top).sum(axes, keepdims=True)) + top
         out = out if keepdim else out.reshape([n for i, n in enumerate(input.shape) if i not in axes])
-    out = xp.asarray(out.astype(input.dtype))
+    out = xp.asarray(narrow(out, input.dtype))
 
     def vjp(g):
         y = out.reshape(kept)

@@ -1,6 +1,7 @@
 """Rounding. The functions are flat between their jumps, so every gradient here is 0 but that of `frac`."""
 
 from ddpflow.autograd.op import Floats, Ints, op
+from ddpflow.autograd.ops.dims import narrow
 
 __all__ = ["ceil", "fix", "floor", "frac", "round", "trunc"]
 
@@ -30,7 +31,7 @@ def trunc(xp, x):
 def round(xp, input, decimals=0):
     """The nearest integer, halves to even; or to that many decimals."""
     if decimals == 0 or input.dtype.kind in "iu":
-        return xp.rint(input).astype(input.dtype), lambda g: xp.zeros_like(g)
+        return narrow(xp.rint(input), input.dtype), lambda g: xp.zeros_like(g)
     return xp.round(input, decimals), lambda g: xp.zeros_like(g)
 
 

@@ -1,7 +1,7 @@
 """Running sums, products and extremes along a dimension."""
 
 from ddpflow.autograd.op import Ints, op
-from ddpflow.autograd.ops.dims import axis_of, named_result, wide
+from ddpflow.autograd.ops.dims import axis_of, named_result, narrow, wide
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.joining import cat
 from ddpflow.dtype import as_numpy
@@ -34,7 +34,7 @@ def cumsum(xp, input, dim, dtype=None):
     a = _typed(xp, input, dtype)
     if input.ndim == 0:
         return a.copy(), lambda g: g
-    out = wide(xp, a).cumsum(axis).astype(a.dtype)
+    out = narrow(wide(xp, a).cumsum(axis), a.dtype)
     return out, lambda g: xp.flip(xp.flip(g, axis).cumsum(axis), axis)
 
 
@@ -45,7 +45,7 @@ def cumprod(xp, input, dim, dtype=None):
     a = _typed(xp, input, dtype)
     if input.ndim == 0:
         return a.copy(), lambda g: g
-    out = wide(xp, a).cumprod(axis).astype(a.dtype)
+    out = narrow(wide(xp, a).cumprod(axis), a.dtype)
 
     def vjp(g):
         if not (input == 0).any():
@@ -70,7 +70,7 @@ def logcumsumexp(xp, input, dim):
     axis = axis_of(dim, input.ndim)
     if input.ndim == 0:
         return input.copy(), lambda g: g
-    out = xp.logaddexp.accumulate(wide(xp, input), axis).astype(input.dtype)
+    out = narrow(xp.logaddexp.accumulate(wide(xp, input), axis), input.dtype)
 
     def vjp(g):
         # Sum over later j of g_j * exp(x_i - y_j), with the exponents held below 0 by a common shift.

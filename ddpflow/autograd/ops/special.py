@@ -6,7 +6,7 @@ The error function is Cody's rational approximation for float64 and a shorter on
 import math
 
 from ddpflow.autograd.op import Floats, apply, op
-from ddpflow.autograd.ops.dims import is_half
+from ddpflow.autograd.ops.dims import is_half, narrow
 
 __all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma", "mvlgamma", "polygamma"]
 
@@ -26,7 +26,8 @@ _P = (
     1.60837851487422766e-2, 6.58749161529837803e-4,
 )  # fmt: skip
 _Q = (
-    1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1, 6.05183413124413191e-2, 2.33520497626869185e-3,
+    1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1, 6.05183413124413191e-2,
+    2.33520497626869185e-3,
 )  # fmt: skip
 # Source: the float32 approximation of Eigen, x * alpha(x * x) / beta(x * x) on [-4, 4].
 _ALPHA = (
@@ -92,7 +93,7 @@ def erf(xp, x):
     else:
         held = xp.minimum(xp.maximum(x.astype(xp.float32) if is_half(x.dtype) else x, -4.0), 4.0)
         square = held * held
-        out = (held * _poly(square, _ALPHA) / _poly(square, _BETA)).astype(x.dtype)
+        out = narrow(held * _poly(square, _ALPHA) / _poly(square, _BETA), x.dtype)
     return out, lambda g: g * (_TWO_OVER_SQRT_PI * xp.exp(-x * x))
 
 

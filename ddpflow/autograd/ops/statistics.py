@@ -4,7 +4,7 @@ import math
 import warnings
 
 from ddpflow.autograd.op import op
-from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, need_floating, some_axes, wide
+from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, narrow, need_floating, wide
 from ddpflow.autograd.ops.reduce import amax, amin, mean, sum
 from ddpflow.errors import ShapeError
 
@@ -22,8 +22,8 @@ _SAMPLES = [
 def _spread_of(xp, input, dim, correction, keepdim, name):
     """The variance, in float32 for halves, with the axes and the factor of the gradient."""
     need_floating(name, input)
-    axes = some_axes(dim, input.ndim)
-    count = input.size if axes is None else math.prod([input.shape[axis] for axis in axes])
+    axes = axes_of(dim, input.ndim)
+    count = math.prod([input.shape[axis] for axis in axes])
     if count <= correction:
         warnings.warn(
             f"{name}() of {count} element(s) with correction {correction} has no degrees of freedom: it is NaN or inf",
@@ -48,7 +48,7 @@ def variance(xp, input, dim=None, correction=1, keepdim=False):
     """Variance over the given dimensions, or all: the sum of squared deviations over ``n - correction``."""
     out, axes, scale, count = _spread_of(xp, input, dim, correction, keepdim, "var")
     kept = kept_shape(input.shape, axes)
-    return out.astype(input.dtype), lambda g: g.reshape(kept) * (2 * scale) * (input - _mean(input, axes, count))
+    return narrow(out, input.dtype), lambda g: g.reshape(kept) * (2 * scale) * (input - _mean(input, axes, count))
 
 
 @op(samples=_SAMPLES, name="std")
@@ -56,7 +56,7 @@ def deviation(xp, input, dim=None, correction=1, keepdim=False):
     """Standard deviation over the given dimensions, or all; its gradient where all elements are equal is 0."""
     out, axes, scale, count = _spread_of(xp, input, dim, correction, keepdim, "std")
     kept = kept_shape(input.shape, axes)
-    out = xp.asarray(xp.sqrt(out).astype(input.dtype))
+    out = xp.asarray(narrow(xp.sqrt(out), input.dtype))
 
     def vjp(g):
         y = out.reshape(kept)
@@ -118,7 +118,7 @@ def norm2(xp, input, dim=None, keepdim=False):
     axes = axes_of(dim, input.ndim)
     kept = kept_shape(input.shape, axes)
     a = wide(xp, input)
-    out = xp.asarray(xp.sqrt((a * a).sum(axes, keepdims=keepdim)).astype(input.dtype))
+    out = xp.asarray(narrow(xp.sqrt((a * a).sum(axes, keepdims=keepdim)), input.dtype))
 
     def vjp(g):
         y = out.reshape(kept)
@@ -133,7 +133,7 @@ def norm_p(xp, input, p, dim=None, keepdim=False):
     axes = axes_of(dim, input.ndim)
     kept = kept_shape(input.shape, axes)
     a = wide(xp, input)
-    out = xp.asarray(((xp.abs(a) ** p).sum(axes, keepdims=keepdim) ** (1.0 / p)).astype(input.dtype))
+    out = xp.asarray(narrow((xp.abs(a) ** p).sum(axes, keepdims=keepdim) ** (1.0 / p), input.dtype))
 
     def vjp(g):
         y = out.reshape(kept)

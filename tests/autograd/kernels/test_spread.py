@@ -23,8 +23,8 @@ CASES = [
 def test_arrays(shape, axes, given):
     """Small ones become arrays of their own, large ones views; the values are the same."""
     g = np.arange(1.0, 1.0 + np.prod(given)).reshape(given)
-    found = spread(np, g, axes, shape)
-    kept = [1 if axes is None or i in axes else n for i, n in enumerate(shape)]
+    kept = tuple([1 if axes is None or i in axes else n for i, n in enumerate(shape)])
+    found = spread(np, g, kept, shape)
     np.testing.assert_array_equal(found, np.broadcast_to(g.reshape(kept), shape))
     if np.prod(shape) <= 8192:
         assert not np.shares_memory(found, g) and found.flags.writeable
@@ -33,7 +33,7 @@ def test_arrays(shape, axes, given):
 def test_tensors():
     """On tensors it is recorded."""
     g = tensor([1.0, 2.0], requires_grad=True)
-    found = spread(TensorBase.namespace, g, (1,), (2, 3))
+    found = spread(TensorBase.namespace, g, (2, 1), (2, 3))
     assert found.tolist() == [[1.0] * 3, [2.0] * 3]
     found.sum().backward()
     assert g.grad.tolist() == [3.0, 3.0]
