@@ -25,6 +25,7 @@ __all__ = [
     "StateDictError",
     "UnsupportedDtypeError",
     "ValueRangeError",
+    "WorkerError",
 ]
 
 
@@ -84,6 +85,10 @@ class SerializationError(DdpflowError, RuntimeError):
 
 class ConfigError(DdpflowError, ValueError):
     """Launcher variables or options that are missing or contradict each other."""
+
+
+class WorkerError(DdpflowError, RuntimeError):
+    """A worker process of a DataLoader that failed, ended or is too slow."""
 
 
 class LaunchError(DdpflowError, RuntimeError):

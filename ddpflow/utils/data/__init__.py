@@ -20,6 +20,7 @@ from ddpflow.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from ddpflow.utils.data.worker_info import WorkerInfo, get_worker_info
 
 __all__ = [
     "BatchSampler",
@@ -35,7 +36,9 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "WorkerInfo",
     "default_collate",
     "distributed",
+    "get_worker_info",
     "random_split",
 ]

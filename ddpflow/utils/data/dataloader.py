@@ -1,10 +1,15 @@
-"""DataLoader: batches of a dataset, in the order of a sampler."""
+"""DataLoader: batches of a dataset, in the order of a sampler, in this process or from worker processes."""
 
+import importlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
+from ddpflow.comm.world import process_context
 from ddpflow.errors import ValueRangeError
-from ddpflow.random import Generator
+from ddpflow.random import Generator, default_generator, stream
 from ddpflow.utils.data.collate import default_collate
 from ddpflow.utils.data.dataset import IterableDataset
 from ddpflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -21,9 +26,19 @@ class DataLoader:
         shuffle: Another random order in each pass.
         sampler: Gives the order instead of ``shuffle``.
         batch_sampler: Gives lists of indices instead of ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
+        num_workers: Processes that fetch and collate ahead of time; 0 does it here. Their random streams (``random``,
+            NumPy's, ours) are seeded by this pass, this rank and their number, so no two draw alike.
         collate_fn: Makes a batch of a list of items; `default_collate` when None.
+        pin_memory: As in PyTorch; for copies to a GPU.
         drop_last: Leave out a last batch that is not full.
-        generator: Random numbers for ``shuffle``.
+        timeout: Seconds to wait for a worker's batch; 0 for as long as it takes.
+        worker_init_fn: Called in each worker with its number, after seeding.
+        multiprocessing_context: How workers are started; None forks on Linux.
+        generator: Random numbers for ``shuffle`` and for the workers' seeds.
+        prefetch_factor: Batches that each worker prepares ahead; 2 when None.
+        persistent_workers: Keep the workers from pass to pass.
+        pin_memory_device: As in PyTorch.
+        in_order: As in PyTorch; batches always come in order.
 
     Raises:
         ValueRangeError: When options contradict each other.
@@ -36,12 +51,31 @@ class DataLoader:
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Any] | None = None,
-        *,
+        num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
         drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
         generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         iterable = isinstance(dataset, IterableDataset)
+        if num_workers < 0:
+            raise ValueRangeError(
+                "num_workers option should be non-negative; use num_workers=0 to load in this process"
+            )
+        if timeout < 0:
+            raise ValueRangeError("timeout option should be non-negative")
+        if num_workers == 0 and (prefetch_factor is not None or persistent_workers or timeout):
+            raise ValueRangeError(
+                "prefetch_factor, persistent_workers and timeout need worker processes: num_workers > 0"
+            )
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueRangeError("an IterableDataset has its own order: leave shuffle, sampler and batch_sampler out")
         if sampler is not None and shuffle:
@@ -53,7 +87,14 @@ class DataLoader:
         if batch_size is None and drop_last:
             raise ValueRangeError("drop_last needs a batch_size")
         self.dataset = dataset
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
         self.generator = generator
+        self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
+        self.persistent_workers = persistent_workers
         self.drop_last = drop_last
         self.batch_size = None if batch_sampler is not None else batch_size
         self.sampler: Any = sampler
@@ -63,9 +104,12 @@ class DataLoader:
                 self.sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
             if batch_size is not None:
                 self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
-        self.collate_fn = collate_fn or (
-            default_collate if batch_size is not None or batch_sampler is not None else None
-        )
+        collates = batch_size is not None or batch_sampler is not None
+        self.collate_fn = collate_fn or (default_collate if collates else None)
+        self._pool: Any = None
+        self._given = 0  # batches of the pass under way
+        self._start: dict[str, Any] = {}  # what that pass started from
+        self._resume: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -76,33 +120,134 @@ class DataLoader:
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
+        resume, self._resume = self._resume, None
+        skip = 0
+        if resume is not None:
+            skip = resume["batches"]
+            (self.generator or default_generator()).set_state(np.array(resume["generator"], np.uint8))
+            if resume["sampler"] is not None:
+                self.sampler.load_state_dict(resume["sampler"])
+        self._start = self._state_now()
+        self._given = skip
+        for batch in self._batches(skip):
+            self._given += 1
+            yield batch
+        self._given = 0
+        self._start = {}
+
+    def _batches(self, skip: int) -> Iterator[Any]:
         if isinstance(self.dataset, IterableDataset):
-            return self._iterate()
-        return self._fetch()
-
-    def _fetch(self) -> Iterator[Any]:
-        dataset, collate = self.dataset, self.collate_fn
-        if self.batch_sampler is None:
-            for index in self.sampler:
-                yield dataset[index] if collate is None else collate(dataset[index])
+            fetch, requests = _Iterating(self.batch_size, self.collate_fn, self.drop_last), itertools.repeat(None)
+        else:
+            fetch = _Fetching(self.batch_sampler is not None, self.collate_fn)  # type: ignore[assignment]
+            requests = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        if not self.num_workers:
+            get = fetch(self.dataset)
+            for number, request in enumerate(requests):
+                if number < skip and not isinstance(self.dataset, IterableDataset):
+                    continue
+                try:
+                    batch = get(request)
+                except StopIteration:
+                    return
+                if number >= skip:
+                    yield batch
             return
-        many = getattr(dataset, "__getitems__", None)
-        assert collate is not None
-        for indices in self.batch_sampler:
-            yield collate(many(indices) if many is not None else [dataset[i] for i in indices])
+        # Each rank's workers differ from the other ranks', though all ranks may have been seeded alike.
+        base = int(stream(generator=self.generator).integers(0, 1 << 62))
+        mixed = np.random.SeedSequence([base, process_context().rank]).generate_state(self.num_workers, np.uint64)
+        seeds = [int(seed) >> 1 for seed in mixed]
+        pool = self._pool
+        if pool is None:
+            pool = importlib.import_module("ddpflow.utils.data.workers").Pool(
+                self.dataset,
+                fetch,
+                self.num_workers,
+                self.prefetch_factor,
+                self.worker_init_fn,
+                self.timeout,
+                self.multiprocessing_context,
+            )
+        if self.persistent_workers:
+            self._pool = pool
+        iterable = isinstance(self.dataset, IterableDataset)
+        wanted = requests if iterable else itertools.islice(requests, skip, None)
+        failed = True
+        try:
+            yield from itertools.islice(pool.run(wanted, seeds), skip if iterable else 0, None)
+            failed = False
+        except GeneratorExit:  # the loop was left early
+            failed = False
+            raise
+        finally:
+            if failed or not self.persistent_workers:
+                self._pool = None
+                pool.close()
 
-    def _iterate(self) -> Iterator[Any]:
-        collate = self.collate_fn
-        if self.batch_size is None:
-            for item in self.dataset:
-                yield item if collate is None else collate(item)
-            return
-        assert collate is not None
-        batch: list[Any] = []
-        for item in self.dataset:
-            batch.append(item)
-            if len(batch) == self.batch_size:
-                yield collate(batch)
-                batch = []
-        if batch and not self.drop_last:
-            yield collate(batch)
+    # --- stopping and going on ----------------------------------------------------------------------------------------
+
+    def _state_now(self) -> dict[str, Any]:
+        state = (self.generator or default_generator()).get_state()
+        sampler = self.sampler.state_dict() if hasattr(self.sampler, "state_dict") else None
+        return {"generator": np.asarray(getattr(state, "array", state)).tolist(), "sampler": sampler}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass under way is, as plain values; between passes, where the next will start.
+
+        With a `DistributedSampler` it can be loaded by another number of ranks, once all ranks have given equally many
+        batches.
+        """
+        start = self._start or self._state_now()
+        after = getattr(self.sampler, "state_after", None)
+        if after is not None and self._start and self.batch_size is not None:
+            return {**start, "sampler": after(start["sampler"], self._given * self.batch_size), "batches": 0}
+        return {**start, "batches": self._given if self._start else 0}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Make the next pass go on where `state_dict` was taken: it gives the rest of the same order."""
+        self._resume = dict(state_dict)
+
+
+class _Fetching:
+    """How items are fetched by index; picklable, for workers that are not forked."""
+
+    def __init__(self, batched: bool, collate: Callable[[Any], Any] | None) -> None:
+        self.batched = batched
+        self.collate = collate
+
+    def __call__(self, dataset: Any) -> Callable[[Any], Any]:
+        """A function from indices, or an index, to a batch, or an item."""
+        many, collate = getattr(dataset, "__getitems__", None), self.collate
+
+        def get(request: Any) -> Any:
+            if not self.batched:
+                data = dataset[request]
+            else:
+                data = many(request) if many is not None else [dataset[i] for i in request]
+            return data if collate is None else collate(data)
+
+        return get
+
+
+class _Iterating:
+    """How an iterable dataset is read; picklable."""
+
+    def __init__(self, batch_size: int | None, collate: Callable[[Any], Any] | None, drop_last: bool) -> None:
+        self.batch_size = batch_size
+        self.collate = collate
+        self.drop_last = drop_last
+
+    def __call__(self, dataset: Any) -> Callable[[Any], Any]:
+        """A function that gives the next batch, or item, whatever it is called with."""
+        items, collate, size = iter(dataset), self.collate, self.batch_size
+
+        def get(request: Any) -> Any:
+            if size is None:
+                data = next(items)
+            else:
+                data = list(itertools.islice(items, size))
+                if not data or (self.drop_last and len(data) < size):
+                    raise StopIteration
+            return data if collate is None else collate(data)
+
+        return get

@@ -120,6 +120,10 @@ class DistributedSampler(Sampler):
         """Where the pass is: valid for any number of ranks, once all have given equally many indices."""
         return {"seed": self.seed, "epoch": self.epoch, "done": self._done, "told_epoch": self._told_epoch}
 
+    def state_after(self, state: dict[str, Any], count: int) -> dict[str, Any]:
+        """A state of `state_dict` moved on by ``count`` indices of each rank, as a loader that works ahead needs it."""
+        return {**state, "done": min(state["done"] + count * self.num_replicas, self.total_size)}
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`: the next pass gives what is left of that epoch, shared among today's ranks."""
         self.seed, self.epoch = state_dict["seed"], state_dict["epoch"]
