@@ -100,8 +100,8 @@ def need_one_dtype(name, x, *others):
     for other in others:
         if other is not None and other.dtype != x.dtype:
             raise MixedDtypeError(
-                f"{name}() takes tensors of one dtype, but got {as_dtype(x.dtype)} and {as_dtype(other.dtype)}: convert "
-                "the input with to(), or the module"
+                f"{name}() takes tensors of one dtype, but got {as_dtype(x.dtype)} and {as_dtype(other.dtype)}: "
+                "convert the input with to(), or the module"
             )
 
 
