@@ -17,7 +17,7 @@ from ddpflow.comm.backends.shm_control import ControlLayout
 from ddpflow.comm.backends.shm_segment import HUGE_BYTES, Mapping, SharedFile, page_align
 from ddpflow.errors import CommError
 
-__all__ = ["Arena", "PeerArenas"]
+__all__ = ["Arena", "PeerArenas", "address_of"]
 
 _SMALLEST_WINDOW = 64 << 20
 _MOST_VIEWS = 1024
