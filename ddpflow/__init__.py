@@ -258,12 +258,17 @@ _ROOMS = {
 
 # And functions whose files need much of the standard library.
 _LATER = {
-    "get_num_interop_threads": "ddpflow.threads",
-    "get_num_threads": "ddpflow.threads",
-    "load": "ddpflow.serialization",
-    "save": "ddpflow.serialization",
-    "set_num_interop_threads": "ddpflow.threads",
-    "set_num_threads": "ddpflow.threads",
+    name: f"ddpflow.{room}"
+    for room, names in {
+        "amp": "autocast get_autocast_dtype is_autocast_enabled",
+        "nn.functional": "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d bilinear channel_shuffle conv1d conv2d "
+        "conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_similarity group_norm layer_norm max_pool1d "
+        "max_pool2d max_pool3d pairwise_distance pdist pixel_shuffle pixel_unshuffle rms_norm",
+        "serialization": "load save",
+        "threads": "get_num_interop_threads get_num_threads set_num_interop_threads set_num_threads",
+        "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
+    }.items()
+    for name in names.split()
 }
 
 

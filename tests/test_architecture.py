@@ -54,7 +54,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("comm.rendezvous", "comm.world"),
     ("comm.default", "comm.subgroups", "comm.collectives", "comm.monitored"),
     ("comm", "comm.*"),
-    ("compat", "draws", "factories", "linalg", "serialization", "threads", "typed"),
+    ("compat", "draws", "factories", "linalg", "serialization", "threads", "typed", "windows"),
     ("accelerator", "amp", "backends", "cuda", "distributions"),
     ("nn.parameter",),
     ("nn.hooks", "nn.placement", "nn.state"),

@@ -21,7 +21,7 @@ sort argsort tril triu where diag flatten unique cumsum einsum matmul mm bmm exp
 norm sum mean std var no_grad set_grad_enabled save load nn.Linear nn.functional.relu nn.init.normal_
 nn.utils.clip_grad_norm_ optim.SGD optim.AdamW optim.lr_scheduler.StepLR utils.data.DataLoader
 utils.data.distributed.DistributedSampler multiprocessing.spawn distributed.init_process_group
-nn.parallel.DistributedDataParallel autograd.grad set_num_threads finfo get_default_dtype
+nn.parallel.DistributedDataParallel autograd.grad set_num_threads conv2d autocast hann_window finfo get_default_dtype
 """.split()
 METHODS = """
 T add add_ argmax clone contiguous copy_ cpu cuda data detach dim double eq exp expand_as fill_ float item log
@@ -59,6 +59,12 @@ def test_what_does_not_exist():
     with pytest.raises(AttributeError, match="tensro"):
         _ = ddpflow.tensro
     assert {"nn", "optim", "comm", "save"} <= set(dir(ddpflow))
+
+
+def test_functions_that_are_loaded_later():
+    """Each is found where the face says."""
+    for name, room in ddpflow._LATER.items():
+        assert getattr(ddpflow, name) is getattr(importlib.import_module(room), name)
 
 
 def test_version():

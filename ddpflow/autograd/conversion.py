@@ -11,7 +11,7 @@ from ddpflow.autograd.ops.casting import cast, moved
 from ddpflow.autograd.ops.extents import sizes
 from ddpflow.device import Device, array_module, as_device, device_of, move
 from ddpflow.dtype import as_dtype, as_numpy, dtype_of
-from ddpflow.errors import DtypeError
+from ddpflow.errors import DeviceError, DtypeError
 
 __all__ = ["ConversionMethods"]
 
@@ -31,6 +31,11 @@ _TYPE_NAMES = {
     "complex128": "ComplexDoubleTensor",
 }
 _TYPES = {name: dtype for dtype, name in _TYPE_NAMES.items()}
+
+
+def _address(array: Any) -> int:
+    """The address of an array's first element."""
+    return int(array.ctypes.data) if isinstance(array, np.ndarray) else int(array.data.ptr)
 
 
 def _target(value: Any) -> tuple[Any, Any]:
@@ -166,6 +171,54 @@ class ConversionMethods(TensorBase):
     def pin_memory(self, device: Any = None) -> Any:
         """The tensor itself; pinned memory means nothing here."""
         return self
+
+    # --- what kind it is ---
+
+    is_sparse = is_quantized = is_meta = is_mps = False
+    layout = "strided"
+
+    @property
+    def is_cpu(self) -> Any:
+        """True for a tensor in main memory."""
+        return device_of(self.array).type == "cpu"
+
+    def get_device(self) -> Any:
+        """The number of the GPU that holds the tensor; -1 in main memory."""
+        place = device_of(self.array)
+        return -1 if place.type == "cpu" else place.index
+
+    def is_signed(self) -> Any:
+        """True when the dtype holds negative numbers."""
+        return dtype_of(self.array.dtype).is_signed
+
+    def is_same_size(self, other: Any) -> Any:
+        """True when another tensor has the same shape."""
+        return self.array.shape == other.array.shape
+
+    def is_pinned(self, device: Any = None) -> Any:
+        """False; pinned memory means nothing here."""
+        return False
+
+    def is_shared(self) -> Any:
+        """True on a GPU, whose memory processes can share; False in main memory."""
+        return device_of(self.array).type == "cuda"
+
+    def share_memory_(self) -> Any:
+        """Refused: processes share nothing but what ``ddpflow.comm`` carries between them.
+
+        Raises:
+            DeviceError: Always.
+        """
+        raise DeviceError(
+            "tensors cannot be put into shared memory; DistributedDataParallel's buckets are there by themselves"
+        )
+
+    def storage_offset(self) -> Any:
+        """How many elements of the memory that it is a view of lie before its first."""
+        owner = self.array
+        while owner.base is not None and hasattr(owner.base, "itemsize"):
+            owner = owner.base
+        return (_address(self.array) - _address(owner)) // self.array.itemsize
 
     # --- new tensors of the same kind ---
 

@@ -51,6 +51,8 @@ class InplaceMethods(TensorBase):
     abs_ = absolute_ = in_place(arithmetic.abs)
     sign_ = in_place(arithmetic.sign)
     clamp_ = clip_ = in_place(arithmetic.clamp)
+    clamp_min_ = in_place(arithmetic.clamp_min)
+    clamp_max_ = in_place(arithmetic.clamp_max)
     lerp_ = in_place(arithmetic.lerp)
     addcmul_ = in_place(arithmetic.addcmul)
     addcdiv_ = in_place(arithmetic.addcdiv)

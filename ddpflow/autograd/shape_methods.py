@@ -91,6 +91,7 @@ class ShapeMethods(TensorBase):
     masked_select = selecting.masked_select
     masked_scatter = selecting.masked_scatter
     nonzero = selecting.nonzero
+    nonzero_static = selecting.nonzero_static
     argwhere = selecting.argwhere
     scatter = scattering.scatter
     scatter_add = scattering.scatter_add

@@ -94,3 +94,14 @@ def test_bfloat16():
     (y * y).sum().backward()
     assert x.grad.tolist() == [2, 5, -6]
     assert ddpflow.rand(100, dtype=ddpflow.bfloat16).float().max().item() < 1
+
+
+def test_kinds():
+    """What PyTorch scripts ask of a tensor, and the one request that is refused."""
+    x = ddpflow.arange(6.0).reshape(2, 3)
+    assert x.is_cpu and x.get_device() == -1 and x.is_signed() and not x.byte().is_signed()
+    assert x.layout == ddpflow.strided and not x.is_sparse and not x.is_pinned() and not x.is_shared()
+    assert x.is_same_size(x + 1) and not x.is_same_size(x.T)
+    assert x.storage_offset() == 0 and x[1, 2:].storage_offset() == 5
+    with pytest.raises(DeviceError, match="DistributedDataParallel"):
+        x.share_memory_()
