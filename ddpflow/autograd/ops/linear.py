@@ -63,8 +63,7 @@ def bilinear(input1, input2, weight, bias=None):
     if input1.shape[-1] != in1 or input2.shape[-1] != in2 or input1.shape[:-1] != input2.shape[:-1]:
         raise ShapeError(
             f"bilinear(): inputs of shapes {tuple(input1.shape)} and {tuple(input2.shape)} do not fit a weight of "
-            f"shape "
-            f"{tuple(weight.shape)}"
+            f"shape {tuple(weight.shape)}"
         )
     lead = tuple(input1.shape[:-1])
     rows1, rows2 = input1.reshape(-1, in1), input2.reshape(-1, in2)
