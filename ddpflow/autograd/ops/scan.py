@@ -70,7 +70,7 @@ def logcumsumexp(xp, input, dim):
     axis = axis_of(dim, input.ndim)
     if input.ndim == 0:
         return input.copy(), lambda g: g
-    out = narrow(xp.logaddexp.accumulate(wide(xp, input), axis), input.dtype)
+    out = narrow(_running(xp, xp.logaddexp, wide(xp, input), axis), input.dtype)
 
     def vjp(g):
         # Sum over later j of g_j * exp(x_i - y_j), with the exponents held below 0 by a common shift.
@@ -88,21 +88,29 @@ def logcumsumexp(xp, input, dim):
 @op(samples=[((3, 4), 1), ((5,), 0), (Ints((3, 4), 3), 0)], differentiable=False, tensors=1)
 def running_argmax(xp, input, dim):
     """The index of the last greatest element up to each place along a dimension."""
-    return _running(xp, input, dim, xp.maximum)
+    return _running_index(xp, input, dim, xp.maximum)
 
 
 @op(samples=[((3, 4), 1), ((5,), 0), (Ints((3, 4), 3), 0)], differentiable=False, tensors=1)
 def running_argmin(xp, input, dim):
     """The index of the last least element up to each place along a dimension."""
-    return _running(xp, input, dim, xp.minimum)
+    return _running_index(xp, input, dim, xp.minimum)
 
 
-def _running(xp, input, dim, extreme):
-    best = extreme.accumulate(input, dim)
+def _running_index(xp, input, dim, extreme):
+    hit = (input == _running(xp, extreme, input, dim)) | (input != input)
     shape = tuple([-1 if i == dim else 1 for i in range(input.ndim)])
-    places = xp.arange(input.shape[dim]).reshape(shape)
-    hit = (input == best) | (input != input)
-    return xp.maximum.accumulate(xp.where(hit, places, 0), dim)
+    return _running(xp, xp.maximum, xp.where(hit, xp.arange(input.shape[dim]).reshape(shape), 0), dim)
+
+
+def _running(xp, combine, a, axis):
+    """The running result of an associative function: by doubling steps, for CuPy's functions cannot accumulate."""
+    out = xp.moveaxis(a, axis, 0).copy()
+    step = 1
+    while step < out.shape[0]:
+        out[step:] = combine(out[step:], out[:-step])
+        step *= 2
+    return xp.moveaxis(out, 0, axis)
 
 
 _CummaxResult = named_result("cummax", "values", "indices")
