@@ -76,7 +76,9 @@ def randperm(
 ) -> Tensor:
     """The integers from 0 to ``n - 1`` in random order."""
     xp = module_of(device if generator is None or device is not None else generator.device)
-    return placed(xp.asarray(stream(xp, generator).permutation(n)).astype(as_numpy(dtype), copy=False), device)
+    source = stream(xp, generator)
+    order = source.permutation(n) if xp is np else xp.argsort(source.random(n))  # CuPy's generators do not permute
+    return placed(order.astype(as_numpy(dtype), copy=False), device)
 
 
 def normal(

@@ -91,7 +91,7 @@ def _direct(self: Any, other: Any, ufunc: Any) -> bool:
         operand = other
     else:
         return False
-    if array.dtype.kind != "f" or not array.flags.writeable or not array.size:
+    if array.dtype.kind != "f" or not getattr(array.flags, "writeable", True) or not array.size:
         return False
     before = silence(QUIET)
     try:

@@ -74,8 +74,8 @@ def index_select(input, dim, index):
         IndexRangeError: When a number is out of range.
         ShapeError: When the index has more than one dimension.
     """
-    array, index = input.array, unwrap(index)
-    dim = axis_of(dim, array.ndim)
+    array = input.array
+    index, dim = array_module(array).asarray(unwrap(index)), axis_of(dim, array.ndim)
     if index.ndim > 1:
         raise ShapeError(f"index_select() takes a vector of indices, not shape {tuple(index.shape)}")
     index = checked_index("index_select", array_module(array), index, array.shape[dim] if array.ndim else 1, dim)
@@ -87,8 +87,8 @@ def index_select(input, dim, index):
 
 def _slices(name, input, dim, index):
     """The checked dimension and vector of indices of the functions that write whole slices."""
-    array, index = input.array, unwrap(index)
-    dim = axis_of(dim, array.ndim)
+    array = input.array
+    index, dim = array_module(array).asarray(unwrap(index)), axis_of(dim, array.ndim)
     if index.ndim > 1:
         raise ShapeError(f"{name}() takes a vector of indices, not shape {tuple(index.shape)}")
     index = checked_index(name, array_module(array), index, array.shape[dim] if array.ndim else 1, dim)
