@@ -104,6 +104,14 @@ class Backend(ABC):
         """Returns why this machine or installation cannot use the transport, and the remedy; None where it can."""
         return None
 
+    @classmethod
+    def bootstrap(cls, context: ProcessContext) -> ProcessContext:
+        """Returns the context with an address for the store, for launchers that give none; all ranks call it.
+
+        Transports that cannot find one by their own means leave the context as it is.
+        """
+        return context
+
     def __init__(self, spec: GroupSpec) -> None:
         self.spec = spec
         self.failure: CommError | None = None

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ddpflow.comm.collectives import Group, Timeout, root_of
 from ddpflow.comm.layout import as_array
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import ChainedWork, Work
 from ddpflow.comm.world import resolve
-from ddpflow.device import mark_modified
+from ddpflow.device import array_module, mark_modified
 from ddpflow.errors import DtypeError, ValueRangeError
 
 __all__ = ["all_gather_coalesced", "all_reduce_coalesced", "broadcast_coalesced"]
@@ -23,7 +21,7 @@ def _together(tensors: Sequence[Any], what: str, run: Callable[[Any], Work | Non
         raise ValueRangeError(f"{what} needs at least one tensor")
     if len({a.dtype for a in arrays}) > 1:
         raise DtypeError(f"{what}: all tensors must have one dtype")
-    flat = np.concatenate([a.reshape(-1) for a in arrays])
+    flat = array_module(arrays[0]).concatenate([a.reshape(-1) for a in arrays])
     work = run(flat)
     assert work is not None
 
@@ -101,8 +99,8 @@ def all_gather_coalesced(
         raise ValueRangeError(f"all_gather_coalesced needs {pg.size()} lists of {len(arrays)} outputs")
     if not arrays or len({a.dtype for a in arrays}) > 1:
         raise DtypeError("all_gather_coalesced: there must be tensors, all of one dtype")
-    flat = np.concatenate([a.reshape(-1) for a in arrays])
-    whole = np.empty((pg.size(), flat.size), flat.dtype)
+    flat = array_module(arrays[0]).concatenate([a.reshape(-1) for a in arrays])
+    whole = array_module(flat).empty((pg.size(), flat.size), flat.dtype)
     work = pg.all_gather_into_tensor(whole, flat, async_op=True, timeout=timeout)
     assert work is not None
 

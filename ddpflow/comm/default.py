@@ -78,9 +78,9 @@ def init_process_group(
     watch = FailureWatch(context.rank, context.run_dir if context.launcher == "ddprun" else None)
     root = store
     if root is None:
-        bootstrap = getattr(load_backend(chosen), "bootstrap", None) if ":" not in chosen else None
-        if bootstrap is not None and not context.master_port:
-            context = bootstrap(context)
+        if not context.master_port and init_method in (None, "env://"):
+            for name in parse_backend(chosen).values():
+                context = load_backend(name).bootstrap(context)
         if context.world_size == 1 and context.launcher == "none" and init_method in (None, "env://"):
             root = HashStore(timeout_s)
         else:

@@ -72,13 +72,11 @@ class CommSettings:
     Attributes:
         timeout_s: Deadline of each collective where neither the call nor the group sets one (``DDPFLOW_TIMEOUT_S``).
         stall_warning_s: A wait this long prints one line that says who is missing (``DDPFLOW_STALL_WARNING_S``).
-        debug: Whether transports that cannot check calls for free check them through the store (``DDPFLOW_DEBUG``).
         chunk_bytes: Largest piece that the MPI transport hands to one MPI call (``DDPFLOW_CHUNK_BYTES``).
     """
 
     timeout_s: float = 300.0
     stall_warning_s: float = 10.0
-    debug: bool = False
     chunk_bytes: int = 64 << 20
 
     @classmethod
@@ -92,7 +90,6 @@ class CommSettings:
         settings = cls(
             timeout_s=read.seconds("DDPFLOW_TIMEOUT_S", cls.timeout_s),
             stall_warning_s=read.seconds("DDPFLOW_STALL_WARNING_S", cls.stall_warning_s),
-            debug=(read.text("DDPFLOW_DEBUG") or "0").lower() not in ("0", "false", "no", "off"),
             chunk_bytes=read.number("DDPFLOW_CHUNK_BYTES", 1) or cls.chunk_bytes,
         )
         read.finish()
@@ -175,6 +172,8 @@ class ProcessContext:
             n_nodes=self.n_nodes if same else 1,
             master_addr=master_addr,
             master_port=master_port,
+            # The launcher's socket listens at the launcher's address only.
+            store_fd=self.store_fd if (master_addr, master_port) == (self.master_addr, self.master_port) else None,
             token=token,
             launcher=self.launcher if same else "env",
         )

@@ -13,6 +13,7 @@ from ddpflow.comm.progress import COLLECTIVES, STEPS
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, Kind
 from ddpflow.comm.work import ChainedWork, Work, seconds
+from ddpflow.device import array_module
 from ddpflow.errors import CommError, DeviceError, DtypeError, ShapeError, ValueRangeError
 
 __all__ = ["GroupBase", "Timeout"]
@@ -183,7 +184,7 @@ class GroupBase:
             raise DtypeError(f"{what}: input and output must have one dtype, not {' and '.join(sorted(names))}")
 
     def _check_disjoint(self, what: str, out: Any, array: Any) -> None:
-        if out.size and np.may_share_memory(out, array):
+        if out.size and array_module(out).may_share_memory(out, array):
             raise ValueRangeError(f"{what}: input and output share memory; make a copy of one")
 
     def _counts(self, array: Any, splits: Sequence[int] | None, name: str) -> list[int]:
@@ -202,10 +203,10 @@ class GroupBase:
         return [n * row for n in splits]
 
     def _join(self, arrays: Sequence[Any]) -> Any:
-        return np.concatenate([flat_input(array) for array in arrays])
+        return array_module(arrays[0]).concatenate([flat_input(array) for array in arrays])
 
     def _split_later(self, targets: Sequence[Any], like: Any) -> tuple[Any, Any]:
-        flat = np.empty(like.size * self._size, like.dtype)
+        flat = array_module(like).empty(like.size * self._size, like.dtype)
         return flat, self._split_step(targets, flat)
 
     def _split_step(self, targets: Sequence[Any], flat: Any) -> Any:

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ddpflow.comm.group_base import GroupBase, Timeout
 from ddpflow.comm.layout import check_same, flat_input, flat_output, nothing
 from ddpflow.comm.signature import Kind
 from ddpflow.comm.work import ChainedWork, Work
-from ddpflow.device import mark_modified
+from ddpflow.device import array_module, mark_modified
 from ddpflow.errors import ShapeError
 
 __all__ = ["GroupCopies"]
@@ -59,7 +57,7 @@ class GroupCopies(GroupBase):
             raise ShapeError(f"all_gather: the output has {target.size} elements, expected {self._size} x {array.size}")
         flat, finish = flat_output(target, "all_gather")
         source = flat_input(array)
-        if np.may_share_memory(flat, source):
+        if array_module(flat).may_share_memory(flat, source):
             source = source.copy()  # PyTorch allows the input to be its own part of the output
         with self._lock:
             work = self._backend.all_gather(flat, source, self._call(Kind.ALL_GATHER, tag, timeout))
@@ -161,7 +159,7 @@ class GroupCopies(GroupBase):
                 raise ShapeError(f"all_to_all needs one array per rank, {self._size} in all, not {len(arrays)}")
             self._check_dtypes("all_to_all", sources[0], *arrays)
         data = self._join(sources)
-        flat = np.empty(sum(t.size for t in targets), data.dtype)
+        flat = array_module(data).empty(sum(t.size for t in targets), data.dtype)
         finish = self._split_step(targets, flat)
         counts, out_counts = [s.size for s in sources], [t.size for t in targets]
         with self._lock:

@@ -134,6 +134,8 @@ def test_explicit_rank():
     base = ProcessContext.from_env({**HAND, "LOCAL_WORLD_SIZE": "2"})
     same = base.with_rank(3, 4, "10.0.0.1", 29500)
     assert same == base
+    launched = ProcessContext(rank=1, world_size=2, master_addr="h", master_port=1, store_fd=5, launcher="ddprun")
+    assert launched.with_rank(1, 2, "h", 1).store_fd == 5 and launched.with_rank(1, 2, "other", 1).store_fd is None
     other = ProcessContext().with_rank(1, 3, "127.0.0.1", 5000)
     assert (other.rank, other.world_size, other.local_rank, other.local_world_size) == (1, 3, 1, 3)
     assert other.token == ProcessContext().with_rank(0, 3, "127.0.0.1", 5000).token
@@ -142,8 +144,7 @@ def test_explicit_rank():
 def test_settings():
     """Settings have defaults, are read from their variables, and refuse nonsense by name."""
     assert CommSettings.from_env({}) == CommSettings()
-    settings = CommSettings.from_env({"DDPFLOW_TIMEOUT_S": "2.5", "DDPFLOW_DEBUG": "1", "DDPFLOW_CHUNK_BYTES": "80"})
-    assert (settings.timeout_s, settings.debug, settings.chunk_bytes) == (2.5, True, 80)
-    assert not CommSettings.from_env({"DDPFLOW_DEBUG": "off"}).debug
+    settings = CommSettings.from_env({"DDPFLOW_TIMEOUT_S": "2.5", "DDPFLOW_CHUNK_BYTES": "80"})
+    assert (settings.timeout_s, settings.chunk_bytes) == (2.5, 80)
     with pytest.raises(ConfigError, match=r"DDPFLOW_TIMEOUT_S='0'.*DDPFLOW_STALL_WARNING_S='soon'"):
         CommSettings.from_env({"DDPFLOW_TIMEOUT_S": "0", "DDPFLOW_STALL_WARNING_S": "soon"})
