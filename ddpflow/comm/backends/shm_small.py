@@ -23,6 +23,7 @@ __all__ = ["SmallReducer"]
 # How often each peer's word is looked at before the slower way is taken: 2 or 3 microseconds. A caller that does not
 # wait for the result should not be kept longer.
 _LOOKS = 60
+_MOST_KNOWN = 64
 
 
 class SmallReducer:
@@ -31,11 +32,8 @@ class SmallReducer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._looks = _LOOKS if engine.waiter.may_spin else 1
-        # What is known of the arrays of the last call: the next one mostly has the same dtype and length.
-        self._dtype = np.dtype(np.float32)
-        self._n = -1
-        self._signature = 0
-        self._rows: list[list[np.ndarray]] = []
+        # For the lengths and dtypes met last: the part of the signature that is known, and the inline buffers.
+        self._known: dict[tuple[int, np.dtype[Any]], tuple[int, list[list[np.ndarray]]]] = {}
         # Overflow is for a loss scaler to see, not for a warning. Entering this context costs a tenth of np.errstate.
         self._quiet = contextvars.copy_context()
         self._quiet.run(np.seterr, all="ignore")
@@ -43,27 +41,32 @@ class SmallReducer:
     def all_reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work | None:
         """Replaces ``array`` by the reduction over all ranks; None, with nothing done, where it is not for this way."""
         engine = self._engine
-        if (array.size != self._n or array.dtype is not self._dtype) and not self._learn(array.size, array.dtype):
-            return None
+        known = self._known.get((array.size, array.dtype))
+        if known is None:
+            if array.nbytes > engine.inline_bytes:
+                return None
+            known = self._learn(array.size, array.dtype)
         with engine.lock:
             if engine.flight or engine.messages or not engine.slot_is_free():
                 return None
             try:
-                return self._reduce(array, op, call)
+                return self._reduce(array, op, call, *known)
             except BaseException as error:  # Ctrl-C in the middle
                 engine.fail_own(error)
                 raise
 
-    def _reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
-        engine = self._engine
+    def _reduce(
+        self, array: np.ndarray, op: ReduceOp, call: Call, signature: int, rows: list[list[np.ndarray]]
+    ) -> Work:
+        engine, n = self._engine, array.size
         words, fence, number = engine.words, engine.fence, engine.launched
         row = number % engine.ring
         at = row * SLOT_WORDS
-        buffers = self._rows[row]
+        buffers = rows[row]
         buffers[engine.index][:] = array
         slot = engine.own_slots + at
-        words[slot + SIGNATURE] = signature = call.seq << 32 | (op + 1) << 10 | self._signature
-        words[slot + COUNT] = n = self._n
+        words[slot + SIGNATURE] = signature = call.seq << 32 | (op + 1) << 10 | signature
+        words[slot + COUNT] = n
         if fence is not None:
             fence()
         words[slot + ARRIVED] = words[slot + READY] = engine.launched = number + 1
@@ -88,12 +91,11 @@ class SmallReducer:
         engine.advance()
         return work
 
-    def _learn(self, n: int, dtype: np.dtype[Any]) -> bool:
-        """Makes ready for arrays of another length or dtype; returns whether they fit."""
-        engine = self._engine
-        if n * dtype.itemsize > engine.inline_bytes:
-            return False
-        self._n, self._dtype = n, dtype
-        self._signature = pack_signature(Call(Kind.ALL_REDUCE, 0, "", 0.0), dtype_code(dtype), -1)
-        self._rows = [[buffer[:n] for buffer in row] for row in engine.inline_buffers(dtype)]
-        return True
+    def _learn(self, n: int, dtype: np.dtype[Any]) -> tuple[int, list[list[np.ndarray]]]:
+        """Makes ready for arrays of another length or dtype."""
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        signature = pack_signature(Call(Kind.ALL_REDUCE, 0, "", 0.0), dtype_code(dtype), -1)
+        rows = [[buffer[:n] for buffer in row] for row in self._engine.inline_buffers(dtype)]
+        self._known[n, dtype] = known = signature, rows
+        return known
