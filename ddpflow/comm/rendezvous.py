@@ -1,5 +1,6 @@
 """How ranks meet: the store of an init method, and the proof that all of them are there and mean the same."""
 
+import errno
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ __all__ = ["agree", "check_method", "close_client", "close_servers", "explicit_c
 
 _QUIET_S = 5.0
 _LOOK_S = 0.5
+_TWIN_S = 5.0
 # Servers of this process by address: they outlive a destroyed group, so that a later init on the same address works.
 _served: dict[tuple[str, int], TCPStore] = {}
 
@@ -88,18 +90,27 @@ def open_store(
             "or use backend='mpi'"
         )
     where = (context.master_addr, context.master_port)
-    serve = context.rank == 0 and where not in _served
-    client = TCPStore(
-        *where,
-        is_master=serve,
-        timeout=timeout_s,
-        listen_fd=context.store_fd if serve else None,
-        token=context.token,
-        on_idle=on_idle,
-    )
-    if serve:
-        _served[where] = client
-    return client
+    if context.rank != 0 or where in _served:
+        return TCPStore(*where, timeout=timeout_s, token=context.token, on_idle=on_idle)
+    try:
+        served = TCPStore(
+            *where,
+            is_master=True,
+            timeout=timeout_s,
+            listen_fd=context.store_fd,
+            token=context.token,
+            on_idle=on_idle,
+        )
+    except CommError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+            raise
+        try:
+            # Perhaps another process of this job has rank 0 as well: then all of them shall learn it.
+            return TCPStore(*where, timeout=min(timeout_s, _TWIN_S), token=context.token, on_idle=on_idle)
+        except CommError:
+            raise error from None
+    _served[where] = served
+    return served
 
 
 def agree(
@@ -134,7 +145,7 @@ def agree(
     """
     try:
         if store.add(f"claim/{rank}", 1) > 1:
-            twice = f"rank {rank} was claimed twice: two processes have it, or an earlier job left its store behind"
+            twice = f"rank {rank} was claimed twice: two processes have it, or another job left or uses this store"
             store.compare_set("go", "", f"config {twice}")
             raise ConfigError(f"{what}: {twice}")
         first = store.compare_set("text", "", f"{rank} {text}").decode()

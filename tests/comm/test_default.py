@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 from datetime import timedelta
 
 import numpy as np
@@ -110,6 +111,33 @@ def by_variables(rank: int, port: int) -> float:
 def test_arguments_and_variables():
     """Rank and size as arguments, MASTER_ADDR and MASTER_PORT in the environment."""
     assert run_ranks(by_variables, 2, "shm", args=(free_port(),), init=False) == [3.0, 3.0]
+
+
+def twins(rank: int, port: int, size_of_one: int) -> None:
+    """Both processes say that they are rank 0, or they disagree about the world's size."""
+    for name in ("DDPFLOW_STORE_FD", "LOCAL_WORLD_SIZE", "DDPFLOW_RUN_ID"):
+        os.environ.pop(name, None)
+    os.environ.update(MASTER_PORT=str(port), WORLD_SIZE="2")
+    if size_of_one == 2:
+        os.environ.update(RANK="0", LOCAL_RANK="0")
+    elif rank == 1:
+        os.environ.update(WORLD_SIZE=str(size_of_one))
+    dist.init_process_group("shm", timeout=60)
+
+
+def test_a_rank_that_two_processes_have():
+    """Both are told at once, long before the deadline."""
+    start = time.monotonic()
+    errors = run_ranks(twins, 2, "shm", args=(free_port(), 2), init=False, return_exceptions=True)
+    assert all(isinstance(e, ConfigError) and "rank 0 was claimed twice" in str(e) for e in errors), errors
+    assert time.monotonic() - start < 20
+
+
+def test_processes_of_differing_sizes():
+    """Both are told both sizes at once."""
+    errors = run_ranks(twins, 2, "shm", args=(free_port(), 3), init=False, return_exceptions=True)
+    assert all(isinstance(e, MismatchError) for e in errors), errors
+    assert all("world_size=2" in str(e) and "world_size=3" in str(e) for e in errors)
 
 
 def again_and_again(rank: int) -> list[float]:
