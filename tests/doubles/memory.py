@@ -1,0 +1,415 @@
+"""Arrays of the CuPy stand-in: NumPy inside, strict outside.
+
+What CuPy refuses is refused: conversion to NumPy without `asnumpy` or `get`, NumPy arrays beside CuPy ones, names and
+keywords that CuPy does not have (`cupy_names.json` lists those of the real one), a pointer of another device, memory
+that a stream may not touch yet.
+"""
+
+import json
+import operator
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.doubles.timeline import Device, StreamOrderError, merge, state, wait_for
+
+NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
+_CLASSES = (bool, int, float, complex, np.generic, str, bytes, type(None), slice, type, np.dtype, type(Ellipsis))
+
+
+class Memory:
+    """One allocation: where it lies, and who used it last."""
+
+    def __init__(self, root: np.ndarray, device: int) -> None:
+        machine = state()
+        self.root = root
+        self.device = device
+        self.home = machine.current_stream()
+        with machine.lock:
+            self.address = machine.next_address
+            machine.next_address += (root.nbytes // 512 + 1) * 512
+            machine.used[device] = machine.used.get(device, 0) + root.nbytes
+        self.machine = machine
+        self.written: tuple[Any, int] | None = None
+        self.reads: dict[Any, int] = {}
+        self.pending: Any = None  # a collective that has not been carried out yet and writes here
+
+    def use(self, stream: Any, tick: int, write: bool) -> None:
+        """Check one use and remember it."""
+        if stream._device != self.device:
+            raise ValueError(
+                f"Array device must be same as the current device: array device = {self.device} while current = "
+                f"{stream._device}"
+            )
+        last = self.written
+        if last is not None and last[0] is not stream and stream.clock.get(last[0].number, 0) < last[1]:
+            raise StreamOrderError(f"{stream} uses what {last[0]} wrote, without waiting for it")
+        if write:
+            for reader, at in self.reads.items():
+                if reader is not stream and stream.clock.get(reader.number, 0) < at:
+                    raise StreamOrderError(f"{stream} writes where {reader} still reads, without waiting for it")
+            self.written = (stream, tick)
+            self.reads.clear()
+        else:
+            self.reads[stream] = tick
+
+    def __del__(self) -> None:
+        # CuPy hands freed memory to the next allocation on its home stream; only that stream's order protects it.
+        machine = self.machine
+        machine.used[self.device] -= self.root.nbytes
+        clock = dict(self.home.clock)
+        merge(clock, machine.host_clock())
+        uses = dict(self.reads)
+        if self.written is not None:
+            uses[self.written[0]] = max(uses.get(self.written[0], 0), self.written[1])
+        for stream, tick in uses.items():
+            if stream is not self.home and not (stream.is_null and not self.home.is_non_blocking):
+                if clock.get(stream.number, 0) < tick:
+                    machine.violations.append(f"{self.root.nbytes} bytes of {self.home} freed while {stream} uses them")
+
+
+_memories: "weakref.WeakValueDictionary[int, Memory]" = weakref.WeakValueDictionary()
+
+
+def root_of(a: np.ndarray) -> np.ndarray:
+    """The array that owns the memory of a view."""
+    while isinstance(a.base, np.ndarray):
+        a = a.base
+    return a
+
+
+class _Data:
+    """``ndarray.data``: a memory pointer."""
+
+    def __init__(self, array: "ndarray") -> None:
+        a, memory = array._a, array._memory
+        start = a.__array_interface__["data"][0] - memory.root.__array_interface__["data"][0]
+        self.ptr = memory.address + start
+        self.device = Device(memory.device)
+        self.device_id = memory.device
+        self.mem = memory
+
+
+class _Flags:
+    """``ndarray.flags``: only what CuPy's has."""
+
+    def __init__(self, a: np.ndarray) -> None:
+        self.c_contiguous = a.flags.c_contiguous
+        self.f_contiguous = a.flags.f_contiguous
+        self.owndata = a.flags.owndata
+        self.fnc = self.f_contiguous and not self.c_contiguous
+        self.forc = self.f_contiguous or self.c_contiguous
+
+    def __getitem__(self, name: str) -> bool:
+        return {"C_CONTIGUOUS": self.c_contiguous, "F_CONTIGUOUS": self.f_contiguous, "OWNDATA": self.owndata}[name]
+
+
+class ndarray:
+    """``cupy.ndarray``."""
+
+    __array_priority__ = 100
+    __slots__ = ("__weakref__", "_a", "_memory")
+
+    def __init__(
+        self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"
+    ) -> None:
+        fresh = fresh_array(np.empty(shape, dtype, order))
+        self._a, self._memory = fresh._a, fresh._memory
+
+    # --- what NumPy may not do ----------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array "
+            "explicitly."
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc.__name__ not in NAMES["functions"]:
+            return NotImplemented
+        if "out" in kwargs:
+            (kwargs["out"],) = kwargs["out"]
+        if method == "__call__":
+            return call(ufunc, ufunc.__name__, inputs, kwargs)
+        if method not in NAMES["ufunc_methods"]:
+            return NotImplemented
+        return call(getattr(ufunc, method), f"{ufunc.__name__}.{method}", inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        inner = func.__module__.partition(".")[2]
+        name = f"{inner}.{func.__name__}" if inner == "linalg" else func.__name__
+        if name not in NAMES["functions"]:
+            return NotImplemented
+        return call(func, name, args, kwargs)
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    shape = property(lambda self: self._a.shape)
+    strides = property(lambda self: self._a.strides)
+    dtype = property(lambda self: self._a.dtype)
+    ndim = property(lambda self: self._a.ndim)
+    size = property(lambda self: self._a.size)
+    itemsize = property(lambda self: self._a.itemsize)
+    nbytes = property(lambda self: self._a.nbytes)
+    data = property(_Data)
+    flags = property(lambda self: _Flags(self._a))
+    device = property(lambda self: Device(self._memory.device))
+    T = property(lambda self: view_of(self._a.T, self))
+    mT = property(lambda self: view_of(self._a.mT, self))
+    base = property(lambda self: None if self._a.base is None else view_of(self._memory.root, self))
+    __hash__ = None
+
+    @property
+    def real(self) -> "ndarray":
+        """The real parts, a view."""
+        return view_of(self._a.real, self)
+
+    @property
+    def imag(self) -> "ndarray":
+        """The imaginary parts, a view where there are any."""
+        return view_of(self._a.imag, self) if self._a.dtype.kind == "c" else fresh_array(self._a.imag.copy())
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False), "version": 3,
+                "strides": None if self.flags.c_contiguous else self.strides, "stream": 1}  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self._a)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self._a)))
+
+    # --- host values: each makes the host wait ------------------------------------------------------------------------
+
+    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
+        """A copy as a NumPy array."""
+        to_host(self, "get")
+        result = np.array(self._a, order=order)
+        if out is not None:
+            out[...] = result
+        return result if out is None else out
+
+    def set(self, arr: np.ndarray, stream: Any = None) -> None:
+        """Copy a NumPy array here."""
+        launch([], [self])
+        self._a[...] = arr
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        return to_host(self, "item").item()
+
+    def tolist(self) -> Any:
+        """Python numbers."""
+        return to_host(self, "tolist").tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The bytes."""
+        return to_host(self, "tobytes").tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(to_host(self, "bool"))
+
+    def __int__(self) -> int:
+        return int(to_host(self, "int"))
+
+    def __float__(self) -> float:
+        return float(to_host(self, "float"))
+
+    def __complex__(self) -> complex:
+        return complex(to_host(self, "complex"))
+
+    def __index__(self) -> int:
+        return operator.index(to_host(self, "index"))
+
+    def __repr__(self) -> str:
+        return repr(to_host(self, "repr"))
+
+    def __format__(self, text: str) -> str:
+        return format(to_host(self, "format").item() if self._a.ndim == 0 else to_host(self, "format"), text)
+
+    def __reduce__(self) -> Any:
+        return (fresh_array, (self.get(),))
+
+    # --- elements -----------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> "ndarray":
+        plain, arrays = index_of(key)
+        masks = any(a._a.dtype.kind == "b" for a in arrays)
+        if arrays:
+            launch([self, *arrays], [])
+        if masks:
+            state().syncs.append("boolean index")
+        result = self._a[plain]
+        return view_of(result, self) if not arrays and isinstance(result, np.ndarray) else wrap(result, [self])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        plain, arrays = index_of(key)
+        refuse_numpy((value,), "setitem")
+        source = [value] if isinstance(value, ndarray) else []
+        if np.iterable(value) and not source:
+            raise TypeError(f"Unsupported type {type(value)}")
+        launch([*arrays, *source], [self])
+        with np.errstate(all="ignore"):
+            self._a[plain] = value._a if source else value
+
+    def copy(self, order: str = "C") -> "ndarray":
+        """A copy."""
+        launch([self], [])
+        return fresh_array(self._a.copy(order))
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: Any) -> "ndarray":
+        return self.copy()
+
+    def scatter_add(self, slices: Any, value: Any) -> None:
+        """Add at places, also where places repeat."""
+        plain, arrays = index_of(slices)
+        refuse_numpy((value,), "scatter_add")
+        launch([*arrays, *([value] if isinstance(value, ndarray) else [])], [self])
+        np.add.at(self._a, plain, value._a if isinstance(value, ndarray) else value)
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True
+    ) -> "ndarray":
+        """A cast copy."""
+        launch([self], [])
+        with np.errstate(all="ignore"):
+            result = self._a.astype(dtype, order, copy=copy)
+        return self if result is self._a else fresh_array(result)
+
+
+def index_of(key: Any) -> tuple[Any, list[ndarray]]:
+    """A NumPy index, and the device arrays in it."""
+    parts = key if isinstance(key, tuple) else (key,)
+    plain, arrays = [], []
+    for part in parts:
+        if isinstance(part, ndarray):
+            arrays.append(part)
+            plain.append(part._a)
+        elif isinstance(part, np.ndarray) and part.ndim:
+            raise IndexError(f"Unsupported type {type(part)}")
+        elif isinstance(part, list):
+            arrays.append(fresh_array(np.array(part)))
+            plain.append(part)
+        else:
+            plain.append(part)
+    return (tuple(plain) if isinstance(key, tuple) else plain[0]), arrays
+
+
+def launch(reads: list[ndarray], writes: list[ndarray]) -> Any:
+    """An operation on the current stream that reads and writes arrays."""
+    machine = state()
+    with machine.lock:
+        stream = machine.current_stream()
+        tick = stream.step()
+        machine.launches += 1
+        waiting = []
+        for a in reads:
+            a._memory.use(stream, tick, False)
+        for a in writes:
+            a._memory.use(stream, tick, True)
+        for a in (*reads, *writes):
+            if a._memory.pending is not None:
+                waiting.append(a._memory)
+    for memory in waiting:
+        # The stand-in computes at once, so it waits here for what the stream would wait for.
+        if memory.pending is not None:
+            wait_for([memory.pending])
+            memory.pending = None
+    return stream
+
+
+def to_host(a: ndarray, why: str) -> np.ndarray:
+    """The values, after the host has waited for them."""
+    stream = launch([a], [])
+    machine = state()
+    machine.syncs.append(why)
+    merge(machine.host_clock(), stream.clock)
+    return a._a
+
+
+def fresh_array(a: np.ndarray) -> ndarray:
+    """A device array of its own memory, written on the current stream."""
+    if a.base is not None:
+        a = a.copy(order="K")
+    array = object.__new__(ndarray)
+    array._a = a
+    machine = state()
+    memory = Memory(a, machine.current_device())
+    _memories[id(a)] = memory
+    array._memory = memory
+    with machine.lock:
+        stream = machine.current_stream()
+        memory.use(stream, stream.step(), True)
+    return array
+
+
+def view_of(a: np.ndarray, owner: ndarray) -> ndarray:
+    """A device array on the memory of another."""
+    array = object.__new__(ndarray)
+    array._a, array._memory = a, owner._memory
+    return array
+
+
+def wrap(result: Any, inputs: list[ndarray]) -> Any:
+    """Device arrays of what a NumPy function gave: views keep their memory."""
+    if isinstance(result, (tuple, list)):
+        made = [wrap(r, inputs) for r in result]
+        if isinstance(result, list):
+            return made
+        return tuple(made) if type(result) is tuple else type(result)(*made)
+    if isinstance(result, np.generic):
+        return fresh_array(np.array(result))
+    if not isinstance(result, np.ndarray):
+        return result
+    root = root_of(result)
+    for a in inputs:
+        if a._memory.root is root:
+            return view_of(result, a)
+    return fresh_array(np.asarray(result))
+
+
+def refuse_numpy(values: Any, what: str) -> None:
+    """NumPy arrays do not mix with CuPy's; NumPy's scalars do."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            raise TypeError(f"Unsupported type {type(value)} in {what}")
+        if isinstance(value, (list, tuple)):
+            refuse_numpy(value, what)
+
+
+def plain(value: Any, found: list[ndarray]) -> Any:
+    """The NumPy arrays behind device arrays, which are collected."""
+    if isinstance(value, ndarray):
+        found.append(value)
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)([plain(v, found) for v in value])
+    return value
+
+
+def call(function: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run a NumPy function on device arrays as CuPy's of that name would."""
+    refuse_numpy(args, name)
+    refuse_numpy(kwargs.values(), name)
+    out = kwargs.get("out")
+    reads: list[ndarray] = []
+    given = [plain(a, reads) for a in args]
+    named = {k: plain(v, []) if k == "out" else plain(v, reads) for k, v in kwargs.items()}
+    outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, ndarray)]
+    if name.endswith(".at"):
+        outs = [args[0]]
+    launch(reads, outs)
+    with np.errstate(all="ignore"):
+        result = function(*given, **named)
+    if outs and out is not None:
+        return out
+    return wrap(result, reads)
