@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ddpflow.comm.backends import shm_control
 from ddpflow.comm.backends.shm_operation import pack_signature, unpack_signature
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Call, Kind, Signature
@@ -202,3 +203,46 @@ def test_a_full_ring_waits_for_the_slowest():
         first.barrier(call(seq, Kind.BARRIER))
     with pytest.raises(CollectiveTimeout, match=r"barrier #1 .*no answer from rank 1"):
         first.barrier(call(3, Kind.BARRIER, timeout_s=0.1))
+
+
+@pytest.mark.parametrize("registered", [False, True])
+@pytest.mark.parametrize("n", [4, 3000])
+def test_with_a_fence(monkeypatch, n, registered):
+    """On CPUs that need it, a barrier stands before each announcement and after each sight of one."""
+    order = []
+
+    class Words:
+        """Notes what happens to the words of one rank's view of the control segment."""
+
+        def __init__(self, words):
+            self.words = words
+
+        def __getitem__(self, index):
+            return self.words[index]
+
+        def __setitem__(self, index, value):
+            order.append(index)
+            self.words[index] = value
+
+    monkeypatch.setattr(shm_control, "memory_fence", lambda: lambda: order.append("fence"))
+    first, second = make_world(2, **SMALL)
+    second._engine.words = second._engine.control.words = Words(second._engine.words)
+    layout, arrays = first._engine.layout, []
+    for rank, backend in enumerate((first, second)):
+        array = backend.empty(n, np.dtype(float)) if registered else np.empty(n)
+        array[:] = values(n, rank, 1)
+        arrays.append(array)
+    works = [b.all_reduce(a, ReduceOp.SUM, call(1)) for b, a in zip((first, second), arrays, strict=True)]
+    for _ in range(100):
+        ended = [work.progress() for work in works]
+        if all(ended):
+            break
+    assert all(np.array_equal(array, sum_of(n, 2, 1)) for array in arrays)
+    slot, header = layout.slots(1), layout.header(1)
+    announcing = [slot + shm_control.READY, slot + shm_control.DONE]
+    announcing += [header + w for w in (shm_control.POSTED, shm_control.CONSUMED, shm_control.COMPLETED)]
+    seen = [i for i, index in enumerate(order) if index in announcing]
+    assert len(seen) >= 2
+    for i in seen:
+        before = order[i - 1] if order[i - 1] != slot + shm_control.ARRIVED else order[i - 2]
+        assert before == "fence", (order[i], order)
