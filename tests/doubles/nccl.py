@@ -74,7 +74,7 @@ def array_at(pointer: int, count: int, dtype: np.dtype) -> tuple[np.ndarray, Mem
     """The elements behind a pointer."""
     for memory in list(_memories.values()):
         offset = pointer - memory.address
-        if 0 <= offset < max(1, memory.root.nbytes):
+        if memory.machine is state() and 0 <= offset < max(1, memory.root.nbytes):
             raw = memory.root.reshape(-1, order="A").view(np.uint8)
             need = count * dtype.itemsize
             assert offset + need <= raw.size, f"{need} bytes at {offset} of an allocation of {raw.size}"
