@@ -1,7 +1,10 @@
 """Convolution over any number of spatial axes: the forward product and its two adjoints.
 
-All three are written over the windows of the padded input, one for each place in the kernel: a strided view, no copy of
-the input for each of them. Shapes: input ``(N, C, *L)``, weight ``(O, C / groups, *K)``, output ``(N, O, *M)``.
+All three go over the windows of the padded input, one for each place in the kernel: a strided view. The windows of some
+samples are copied side by side, and one matrix product for each group of channels does the rest; where a group is one
+channel, a multiplication for each place does. Stride 1 in two axes has a quicker way, see `conv_flat`.
+
+Shapes: input ``(N, C, *L)``, weight ``(O, C / groups, *K)``, output ``(N, O, *M)``.
 """
 
 from collections.abc import Iterator
@@ -10,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.kernels.conv_flat import fits, flat_forward, flat_input_gradient, flat_weight_gradient
+from ddpflow.autograd.kernels.conv_flat import fits, flat_forward, flat_weight_gradient
 
 __all__ = ["Plan", "forward", "input_gradient", "weight_gradient", "windows"]
+
+
+CHUNK = 256 * 1024  # elements of the columns at a time, about what the second-level cache holds
 
 
 class Plan:
@@ -56,10 +62,13 @@ def windows(
 def _padded(xp: Any, x: Any, plan: Plan) -> Any:
     if not any(lo or hi for lo, hi in plan.pads):
         return x
-    size = [n + lo + hi for n, (lo, hi) in zip(x.shape[2:], plan.pads, strict=True)]
-    out = xp.zeros((*x.shape[:2], *size), x.dtype)
+    out = xp.zeros((*x.shape[:2], *_padded_size(x.shape[2:], plan)), x.dtype)
     out[_inside(x.shape[2:], plan)] = x
     return out
+
+
+def _padded_size(size: tuple[int, ...], plan: Plan) -> list[int]:
+    return [n + lo + hi for n, (lo, hi) in zip(size, plan.pads, strict=True)]
 
 
 def _inside(size: tuple[int, ...], plan: Plan) -> Any:
@@ -69,59 +78,127 @@ def _inside(size: tuple[int, ...], plan: Plan) -> Any:
 
 def forward(xp: Any, x: Any, w: Any, plan: Plan, out_size: tuple[int, ...]) -> Any:
     """The convolution (cross-correlation) of an input with a weight, at the first ``out_size`` positions."""
+    if x.dtype.itemsize == 2:  # half types are multiplied in float32 and rounded once
+        return forward(xp, x.astype(xp.float32), w.astype(xp.float32), plan, out_size).astype(x.dtype)
     if xp is np and x.size and fits(plan, len(out_size)):
         return flat_forward(x, w, plan.pads, plan.dilation, out_size)
-    n, groups, outs = x.shape[0], plan.groups, w.shape[0]
-    length = _count(out_size)
+    if xp is np and len(out_size) == 1:
+        return forward(xp, x[:, :, None], w[:, :, None], _as_two_axes(plan), (1, *out_size))[:, :, 0]
     padded = _padded(xp, x, plan)
-    out = xp.zeros((n, groups, outs // groups, length), x.dtype)
-    weights = w.reshape(groups, outs // groups, w.shape[1], *w.shape[2:])
-    for place, window in windows(w.shape[2:], out_size, plan.stride, plan.dilation):
-        part = padded[(..., *window)].reshape(n, groups, w.shape[1], length)
-        out += _product(weights[(..., *place)], part)
-    return out.reshape(n, outs, *out_size)
+    out = xp.empty((len(x), len(w), *out_size), x.dtype)
+    places = list(windows(w.shape[2:], out_size, plan.stride, plan.dilation))
+    weights = _by_place(w, plan.groups)
+    for part in _chunks(xp, len(x), x.shape[1] * len(places) * _count(out_size)):
+        target = out[part].reshape(-1, plan.groups, *weights.shape[1:2], *out_size)
+        if w.shape[1] == 1:
+            _multiply(xp, padded[part], weights, places, target)
+            continue
+        columns = _columns(xp, padded[part], places, plan.groups, out_size)
+        product = weights @ columns
+        target[...] = product.reshape(target.shape)
+    return out
 
 
 def input_gradient(xp: Any, g: Any, w: Any, size: tuple[int, ...], plan: Plan) -> Any:
     """The adjoint of `forward` in the input: spreads ``g`` over an input of spatial shape ``size``."""
-    if xp is np and g.size and fits(plan, len(size)):
-        found = flat_input_gradient(g, w, size, plan.pads, plan.dilation)
-        if found is not None:
-            return found
-    n, groups, outs = g.shape[0], plan.groups, w.shape[0]
-    padded_size = [k + lo + hi for k, (lo, hi) in zip(size, plan.pads, strict=True)]
-    padded = xp.zeros((n, groups * w.shape[1], *padded_size), g.dtype)
-    grads = g.reshape(n, groups, outs // groups, _count(g.shape[2:]))
-    weights = w.reshape(groups, outs // groups, w.shape[1], *w.shape[2:]).swapaxes(1, 2)
-    for place, window in windows(w.shape[2:], g.shape[2:], plan.stride, plan.dilation):
-        part = _product(weights[(..., *place)], grads)
-        padded[(..., *window)] += part.reshape(n, groups * w.shape[1], *g.shape[2:])
+    if g.dtype.itemsize == 2:
+        return input_gradient(xp, g.astype(xp.float32), w.astype(xp.float32), size, plan).astype(g.dtype)
+    turned = _turned(g.shape[2:], w.shape[2:], size, plan)
+    if turned is not None:
+        flipped = w.reshape(plan.groups, -1, *w.shape[1:]).swapaxes(1, 2)
+        flipped = flipped.reshape(-1, *flipped.shape[2:])[
+            (slice(None), slice(None), *[slice(None, None, -1)] * len(size))
+        ]
+        return forward(xp, g, flipped, turned, size)
+    channels, out_size = plan.groups * w.shape[1], g.shape[2:]
+    padded = xp.zeros((len(g), channels, *_padded_size(size, plan)), g.dtype)
+    places = list(windows(w.shape[2:], out_size, plan.stride, plan.dilation))
+    weights = _by_place(w, plan.groups)
+    for part in _chunks(xp, len(g), channels * len(places) * _count(out_size)):
+        grads = g[part].reshape(-1, plan.groups, weights.shape[1], _count(out_size))
+        if w.shape[1] == 1 and weights.shape[1] == 1:
+            images = g[part]
+            for i, (_, window) in enumerate(places):
+                padded[part][(..., *window)] += images * weights[:, 0, i].reshape(-1, *[1] * len(size))
+            continue
+        columns = weights.swapaxes(1, 2) @ grads
+        for i, (_, window) in enumerate(places):
+            each = columns[:, :, i * w.shape[1] : (i + 1) * w.shape[1]]
+            padded[part][(..., *window)] += each.reshape(-1, channels, *out_size)
     return xp.ascontiguousarray(padded[_inside(size, plan)])
+
+
+def _as_two_axes(plan: Plan) -> Plan:
+    """A convolution over one axis as one over two, the first of length 1."""
+    return Plan((1, *plan.stride), ((0, 0), *plan.pads), (1, *plan.dilation), plan.groups)
+
+
+def _turned(out_size: tuple[int, ...], kernel: tuple[int, ...], size: tuple[int, ...], plan: Plan) -> Plan | None:
+    """The convolution, with the weights turned round, that is a convolution's adjoint; None where there is none."""
+    if any(s != 1 for s in plan.stride):
+        return None
+    pads = []
+    for n, m, k, d, (before, _) in zip(size, out_size, kernel, plan.dilation, plan.pads, strict=True):
+        lead = d * (k - 1) - before
+        pads.append((lead, n + d * (k - 1) - m - lead))
+    if min(min(p) for p in pads) < 0:
+        return None  # padding wider than the kernel reaches
+    return Plan(plan.stride, tuple(pads), plan.dilation, plan.groups)
 
 
 def weight_gradient(xp: Any, x: Any, g: Any, kernel: tuple[int, ...], plan: Plan) -> Any:
     """The adjoint of `forward` in the weight: what a kernel of shape ``kernel`` sees of ``x``, weighted by ``g``."""
+    if x.dtype.itemsize == 2:
+        return weight_gradient(xp, x.astype(xp.float32), g.astype(xp.float32), kernel, plan).astype(x.dtype)
     if xp is np and x.size and fits(plan, len(kernel)):
         return flat_weight_gradient(x, g, kernel, plan.pads, plan.dilation)
-    n, groups, outs = x.shape[0], plan.groups, g.shape[1]
-    ins, length = x.shape[1] // groups, _count(g.shape[2:])
+    if xp is np and len(kernel) == 1:
+        return weight_gradient(xp, x[:, :, None], g[:, :, None], (1, *kernel), _as_two_axes(plan))[:, :, 0]
+    out_size, groups = g.shape[2:], plan.groups
+    ins, outs = x.shape[1] // groups, g.shape[1]
     padded = _padded(xp, x, plan)
-    grads = (
-        g.reshape(n, groups, outs // groups, length).transpose(1, 2, 0, 3).reshape(groups, outs // groups, n * length)
-    )
-    out = xp.empty((groups, outs // groups, ins, *kernel), x.dtype)
-    for place, window in windows(kernel, g.shape[2:], plan.stride, plan.dilation):
-        part = padded[(..., *window)].reshape(n, groups, ins, length)
-        part = part.transpose(1, 0, 3, 2).reshape(groups, n * length, ins)
-        out[(..., *place)] = grads @ part
-    return out.reshape(outs, ins, *kernel)
+    places = list(windows(kernel, out_size, plan.stride, plan.dilation))
+    total = xp.zeros((groups, outs // groups, len(places) * ins), x.dtype)
+    for part in _chunks(xp, len(x), x.shape[1] * len(places) * _count(out_size)):
+        columns = _columns(xp, padded[part], places, groups, out_size)
+        grads = g[part].reshape(-1, groups, outs // groups, _count(out_size))
+        total += (grads @ columns.swapaxes(-1, -2)).sum(0)
+    order = total.reshape(outs, *kernel, ins)
+    return xp.ascontiguousarray(xp.moveaxis(order, -1, 1))
 
 
-def _product(w: Any, x: Any) -> Any:
-    """``(G, O, C) @ (N, G, C, L)``; by multiplication where one side of the product is a single channel."""
-    if w.shape[-1] == 1:
-        return w * x
-    return w @ x
+def _by_place(w: Any, groups: int) -> Any:
+    """The weight as ``(groups, outputs, places * inputs)``, place by place."""
+    moved = w.reshape(len(w), w.shape[1], _count(w.shape[2:])).swapaxes(1, 2)
+    return moved.reshape(groups, len(w) // groups, w.shape[1] * _count(w.shape[2:]))
+
+
+def _chunks(xp: Any, samples: int, size: int) -> Iterator[slice]:
+    """Samples by slices: as many as stay in the cache for NumPy, whose columns are of ``size`` each; else all."""
+    step = max(1, CHUNK // max(1, size)) if xp is np else max(samples, 1)
+    for start in range(0, samples, step):
+        yield slice(start, start + step)
+
+
+def _columns(xp: Any, padded: Any, places: Any, groups: int, out_size: tuple[int, ...]) -> Any:
+    """The windows side by side: ``(N, groups, places * channels, positions)``."""
+    n, ins = len(padded), padded.shape[1] // groups
+    out = xp.empty((n, groups, len(places), ins, *out_size), padded.dtype)
+    images = padded.reshape(n, groups, ins, *padded.shape[2:])
+    for i, (_, window) in enumerate(places):
+        out[:, :, i] = images[(..., *window)]
+    return out.reshape(n, groups, len(places) * ins, _count(out_size))
+
+
+def _multiply(xp: Any, padded: Any, weights: Any, places: Any, target: Any) -> None:
+    """The convolution of groups of one channel, into ``(N, groups, outputs, *M)``."""
+    images = padded[:, :, None]
+    for i, (_, window) in enumerate(places):
+        weight = weights[:, :, i].reshape(*weights.shape[:2], *[1] * (target.ndim - 3))
+        if i == 0:
+            xp.multiply(images[(..., *window)], weight, out=target)
+        else:
+            target += images[(..., *window)] * weight
 
 
 def _count(size: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fits", "flat_forward", "flat_input_gradient", "flat_weight_gradient"]
+__all__ = ["fits", "flat_forward", "flat_weight_gradient"]
 
 CHUNK = 160 * 1024  # elements of the unfolded input at a time, about what the second-level cache holds beside the rest
 DEEP = 160 * 1024  # the weight's gradient gains from one product as long as a sample unfolded whole is not above this
@@ -134,17 +134,6 @@ def _shifted_parts(weights: list[Any], unfolded: _Unfolded, length: int, part: A
     total[...] = part[:outs, :length]
     for i, shift in enumerate(shifts, 1):
         total += part[i * outs : (i + 1) * outs, shift : shift + length]
-
-
-def flat_input_gradient(g: Any, w: Any, size: tuple[int, ...], pads: Any, dilation: tuple[int, ...]) -> Any:
-    """The input's gradient: the convolution of ``g`` with the weights turned round, or None where that would crop."""
-    turned = []
-    for n, m, k, d, (before, _) in zip(size, g.shape[2:], w.shape[2:], dilation, pads, strict=True):
-        lead = d * (k - 1) - before
-        turned.append((lead, n + d * (k - 1) - m - lead))
-    if min(turned[0] + turned[1]) < 0:
-        return None
-    return flat_forward(g, w[:, :, ::-1, ::-1].swapaxes(0, 1), turned, dilation, size)
 
 
 def flat_weight_gradient(x: Any, g: Any, kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...]) -> Any:
