@@ -19,6 +19,7 @@ __all__ = [
     "ModuleAttributeError",
     "ModuleNameError",
     "PeerError",
+    "PlaceError",
     "RankFailed",
     "SerializationError",
     "ShapeError",
@@ -51,6 +52,10 @@ class UnsupportedDtypeError(DtypeError, NotImplementedError):
 
 class IndexRangeError(DdpflowError, IndexError):
     """An index, label or dimension outside its range."""
+
+
+class PlaceError(IndexRangeError, RuntimeError):
+    """An index outside a dimension where PyTorch raises, by operation and device, RuntimeError or IndexError."""
 
 
 class ValueRangeError(DdpflowError, ValueError):

@@ -5,7 +5,7 @@ import math
 from ddpflow.autograd.kernels.accumulate import accumulate
 from ddpflow.autograd.op import Ints, apply, op
 from ddpflow.autograd.ops.dims import axis_of
-from ddpflow.errors import DtypeError, IndexRangeError, ShapeError
+from ddpflow.errors import DtypeError, PlaceError, ShapeError
 
 __all__ = ["checked_index", "fitting", "gather", "place_each", "positions"]
 
@@ -15,7 +15,7 @@ def checked_index(name, xp, index, length, dim=None):
 
     Raises:
         DtypeError: When they are not integers.
-        IndexRangeError: When one is out of range.
+        PlaceError: When one is out of range.
     """
     if index.dtype.kind not in "iu":
         raise DtypeError(f"{name}() takes integer indices, not {index.dtype}")
@@ -23,7 +23,7 @@ def checked_index(name, xp, index, length, dim=None):
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= length:
             where = "," if dim is None else f" of dimension {dim},"
-            raise IndexRangeError(
+            raise PlaceError(
                 f"{name}(): index {low if low < 0 else high} is out of bounds for length {length}{where} "
                 f"which takes 0 to {length - 1}"
             )
