@@ -7,6 +7,7 @@ array is gone.
 """
 
 import itertools
+import os
 import weakref
 from collections import deque
 from typing import Any
@@ -37,7 +38,8 @@ class Arena:
         self._free: list[tuple[int, int]] = [(0, size)]
         self._returned: deque[tuple[int, int]] = deque()  # a finalizer may run anywhere: it only appends
         self._pieces: dict[int, tuple[int, int, int]] = {}  # id of the root array -> address, offset, bytes
-        self.recycle = True  # false once the group has failed (a peer may still be writing), and in a forked child
+        self.recycle = True  # false once the group has failed: a peer may still write where an array was
+        self._pid = os.getpid()
 
     def empty(self, n: int, dtype: np.dtype[Any]) -> np.ndarray:
         """Returns a new array of ``n`` elements in the arena.
@@ -85,8 +87,10 @@ class Arena:
     def _release(self, key: int, mapping: Mapping) -> None:
         """Takes back the piece of an array that is gone."""
         _, offset, n_bytes = self._pieces.pop(key)
+        if os.getpid() != self._pid:  # a forked child drops its copy of the array; the parent goes on using it
+            return
+        mapping.give_back()
         if self.recycle:
-            mapping.give_back()
             self._returned.append((offset, offset + n_bytes))
 
 
@@ -105,6 +109,11 @@ class PeerArenas:
         if view is None:
             view = self._views[key] = self._make(rank, offset, n, dtype)
         return view
+
+    def clear(self) -> None:
+        """Unmaps everything that no array uses."""
+        self._views.clear()
+        self._windows.clear()
 
     def _make(self, rank: int, offset: int, n: int, dtype: np.dtype[Any]) -> np.ndarray:
         end = offset + n * dtype.itemsize

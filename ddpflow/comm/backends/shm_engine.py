@@ -276,16 +276,16 @@ class Engine:
 
     def disown(self) -> None:
         """Takes the group away from a forked child; the parent goes on with it."""
-        self.arena.recycle = False
         self.lock = threading.RLock()  # the parent's may be held by a thread that the child does not have
         self.flight.clear()
         self.messages.clear()
         self.backend.fail(CommError(f"rank {self.spec.rank}: a forked child cannot use its parent's process group"))
 
     def leave(self) -> None:
-        """Tells the peers that this rank has left in good order; nothing where it has failed."""
+        """Tells the peers that this rank has left, unless it has failed, and lets go of their memory."""
         if self.backend.failure is None:
             self.control.set_state(LEFT, self._last_seq)
+        self.peer_arenas.clear()
 
     def fail_own(self, error: BaseException) -> None:
         """Fails because of an error of this rank's own, a full memory for instance."""
