@@ -9,7 +9,7 @@ from ddpflow.autograd.ops.reduction import legacy_reduction
 from ddpflow.autograd.ops.softmax import log_softmax
 from ddpflow.errors import DtypeError, IndexRangeError, ShapeError, ValueRangeError
 
-__all__ = ["cross_entropy", "nll_loss"]
+__all__ = ["cross_entropy", "nll_loss", "pick_class"]
 
 
 def _prepare(xp, target, weight, ignore_index, reduction, classes, dtype):

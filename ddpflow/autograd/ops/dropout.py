@@ -5,7 +5,15 @@ from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.errors import ShapeError, ValueRangeError
 from ddpflow.random import stream
 
-__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
+__all__ = [
+    "alpha_dropout",
+    "draw_keep",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
+]
 
 
 @op(samples=[((3, 4), Bools((3, 4)), 1.5), ((2, 3, 2), Bools((2, 3, 1)), 2.0)], tensors=2)

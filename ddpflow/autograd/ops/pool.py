@@ -17,6 +17,7 @@ __all__ = [
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
+    "max_pool",
     "max_pool1d",
     "max_pool1d_with_indices",
     "max_pool2d",
@@ -26,6 +27,8 @@ __all__ = [
     "max_unpool1d",
     "max_unpool2d",
     "max_unpool3d",
+    "sum_pool",
+    "take_spatial",
 ]
 
 _TILES = Window((2, 2), (2, 2), (0, 0), (1, 1), (4, 6), (2, 3))
