@@ -55,7 +55,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("comm.default", "comm.subgroups", "comm.collectives", "comm.monitored"),
     ("comm", "comm.*"),
     ("compat", "draws", "factories", "linalg", "serialization", "threads", "typed", "windows"),
-    ("accelerator", "amp", "backends", "cuda", "distributions"),
+    ("accelerator", "amp", "amp.*", "backends", "cuda", "cuda.*", "distributions"),
     ("nn.parameter",),
     ("nn.hooks", "nn.placement", "nn.state"),
     ("nn.module",),
@@ -76,7 +76,10 @@ WALLS: dict[str, tuple[str, ...]] = {
     "launch": ("errors", "comm.env", "comm.failure", "comm.progress", "comm.wire", "launch"),
     # Gradient rules work on raw arrays: they know no Tensor and no engine.
     "autograd.kernels": (*GROUND, "autograd.kernels"),
-    "autograd.ops": (*GROUND, "random", "autograd.op", "autograd.zeros", "autograd.kernels", "autograd.ops"),
+    "autograd.ops": (
+        *(*GROUND, "random", "autograd.autocast", "autograd.op", "autograd.zeros"),
+        *("autograd.kernels", "autograd.ops"),
+    ),
     "autograd": (*GROUND, "random", "autograd"),
     "factories": (*GROUND, "random", "autograd"),
     "serialization": (*GROUND, "autograd"),

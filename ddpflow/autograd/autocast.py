@@ -4,6 +4,7 @@ NumPy has no fast products of half types, and adds them up in the half type. So 
 float32 and rounded once, at the end; on a GPU the operands are cast and the GPU's own half products are used.
 """
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from ddpflow.autograd.base import TensorBase
 if TYPE_CHECKING:
     from ddpflow.autograd.op import Op
 
-__all__ = ["autocast_mode", "autocasting"]
+__all__ = ["autocast_mode", "autocasting", "in_float32", "in_half"]
 
 
 class _AutocastMode(threading.local):
@@ -29,9 +30,11 @@ autocast_mode = _AutocastMode()
 
 # Computed in the half type, and given in it.
 _PRODUCTS = frozenset(["matmul", "linear", "convolution", "attention", "lstm_sequence", "gru_sequence", "rnn_sequence"])
-# Given in float32, because halves would lose what matters (PyTorch's list for GPUs, as far as it is about layers).
+# Given in float32, because halves would lose what matters (PyTorch's list for GPUs, as far as it is about layers; batch
+# norm as well, whose statistics would be rounded).
 _PRECISE = frozenset(
-    ["softmax", "log_softmax", "cross_entropy", "pick_class", "mse_loss", "bernoulli_nll", "logit_nll", "layer_norm"]
+    """softmax log_softmax cross_entropy pick_class mse_loss smooth_difference bernoulli_nll logit_nll layer_norm
+    rms_norm batch_norm_training batch_norm_inference norm2 norm_p""".split()
 )
 _FLOAT32 = np.dtype(np.float32)
 
@@ -39,17 +42,20 @@ _FLOAT32 = np.dtype(np.float32)
 def autocasting(definition: "Op", call: Callable[..., Any]) -> Callable[..., Any]:
     """The caller of an operation, which obeys autocast blocks where the operation is one of those they are about."""
     if definition.name in _PRODUCTS:
-        return _product(call)
-    return _precise(call) if definition.name in _PRECISE else call
+        return in_half(call)
+    return in_float32(call) if definition.name in _PRECISE else call
 
 
 def _is_half(dtype: Any) -> bool:
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
-def _product(call: Callable[..., Any]) -> Callable[..., Any]:
+def in_half(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose result is a half type in autocast blocks; also for functions that combine operations."""
+
+    @functools.wraps(call)
     def caster(*args: Any, **kwargs: Any) -> Any:
-        array = getattr(args[0], "array", None) if args else None
+        array = _first(args, kwargs)
         if array is None:
             return call(*args, **kwargs)
         on_cpu = array.__class__ is np.ndarray
@@ -68,16 +74,29 @@ def _product(call: Callable[..., Any]) -> Callable[..., Any]:
     return caster
 
 
-def _precise(call: Callable[..., Any]) -> Callable[..., Any]:
+def in_float32(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gets float32 in the place of halves in autocast blocks; also for functions that combine ops."""
+
+    @functools.wraps(call)
     def caster(*args: Any, **kwargs: Any) -> Any:
         if autocast_mode.cpu is None and autocast_mode.cuda is None:
             return call(*args, **kwargs)
-        array = getattr(args[0], "array", None) if args else None
-        if array is None or not _is_half(array.dtype):
+        array = _first(args, kwargs)
+        if array is None or (autocast_mode.cpu if array.__class__ is np.ndarray else autocast_mode.cuda) is None:
             return call(*args, **kwargs)
         return _called(call, _FLOAT32, args, kwargs)
 
     return caster
+
+
+def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The array of the first argument that is a tensor."""
+    array = getattr(args[0], "array", None) if args else None
+    if array is None:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, TensorBase):
+                return value.array
+    return array
 
 
 def _same_dtype(args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> bool:

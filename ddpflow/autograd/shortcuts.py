@@ -31,6 +31,7 @@ def single(definition: "Op") -> Callable[..., Any]:
     """The caller of a rule with one tensor, options, and no view as its result."""
     rule, saves, differentiable = definition.rule, definition.saves, definition.differentiable
     to_float = definition.promote == "float"
+    narrows = definition.name != "cast"  # whose result has the dtype that was asked for
     plain = definition.params[1:]  # keywords that are options under their own names
     full = general(definition)
 
@@ -69,7 +70,7 @@ def single(definition: "Op") -> Callable[..., Any]:
             return record_several(definition, r, vjp, edges, (input, *options), (x, *options), kwargs)
         if r.__class__ is not _ndarray:
             r = repair(r, x)
-        if r.dtype is not x.dtype:
+        if r.dtype is not x.dtype and narrows:
             r = narrowed(r, x)
         t = _new(TensorBase.cls)
         t.array = r

@@ -43,3 +43,71 @@ def test_what_a_block_casts():
     assert a.half().softmax(0).dtype == ddpflow.float16
     with pytest.raises(RuntimeError, match="float16"):
         a @ a.half()
+
+
+LOSSES = {
+    "mse_loss": (),
+    "l1_loss": (),
+    "smooth_l1_loss": (),
+    "huber_loss": (),
+    "kl_div": (),
+    "poisson_nll_loss": (),
+    "binary_cross_entropy": (),
+    "binary_cross_entropy_with_logits": (),
+    "soft_margin_loss": (),
+    "layer_norm": ((6,),),
+    "rms_norm": ((6,),),
+    "softmax": (1,),
+    "log_softmax": (1,),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_norms_are_given_in_float32(name):
+    """Halves are cast before, so the result is that of float32."""
+    ddpflow.manual_seed(0)
+    a, b = ddpflow.rand(4, 6).half(), ddpflow.rand(4, 6).half()
+    args = LOSSES[name] or (b,)
+    function = getattr(F, name)
+    with autocast("cpu", dtype=ddpflow.float16):
+        out = function(a, *args)
+    assert out.dtype == ddpflow.float32
+    expected = function(a.float(), *[x.float() if x is b else x for x in args])
+    np.testing.assert_array_equal(out.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("name", ["conv", "conv_transpose"])
+def test_convolutions_of_halves_with_float32_weights(name, axes):
+    """What a layer gave in a block and the next layer's float32 weight go together, by keyword as well."""
+    ddpflow.manual_seed(0)
+    function = getattr(F, f"{name}{axes}d")
+    x, weight = ddpflow.randn(2, 3, *[4] * axes).half(), ddpflow.randn(3, 3, *[2] * axes)
+    with autocast("cpu", dtype=ddpflow.float16):
+        out = function(input=x, weight=weight)
+    assert out.dtype == ddpflow.float16
+    np.testing.assert_allclose(out.numpy(), function(x.float(), weight).numpy(), rtol=2e-3, atol=1e-2)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        function(x, weight)
+
+
+def test_products_that_combine():
+    """Sums of products, einsum, and products with arguments by keyword give the half type."""
+    a = ddpflow.rand(3, 3)
+    with autocast("cpu", dtype=ddpflow.float16):
+        for out in (
+            ddpflow.addmm(a, a, a),
+            ddpflow.baddbmm(a[None], a[None], a[None]),
+            ddpflow.einsum("ij,kj->ik", a, a),
+            ddpflow.matmul(input=a, other=a.half()),
+            a.mv(a[0]),
+        ):
+            assert out.dtype == ddpflow.float16
+
+
+def test_a_block_for_another_device_changes_nothing():
+    """Arrays on the CPU are no business of a block for GPUs."""
+    a = ddpflow.rand(3, 3)
+    with autocast("cuda"):
+        assert (a @ a).dtype == ddpflow.float32
+        assert a.half().softmax(0).dtype == ddpflow.float16

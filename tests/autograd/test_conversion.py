@@ -105,3 +105,13 @@ def test_kinds():
     assert x.storage_offset() == 0 and x[1, 2:].storage_offset() == 5
     with pytest.raises(DeviceError, match="DistributedDataParallel"):
         x.share_memory_()
+
+
+def test_bfloat16_becomes_what_is_asked_for():
+    """Casts from bfloat16 are not taken for NumPy's widening of it; the gradient comes back as bfloat16."""
+    x = ddpflow.tensor([1.5, -2.25], dtype=ddpflow.bfloat16, requires_grad=True)
+    for wider in (x.float(), x.to(ddpflow.float32), x.type(ddpflow.float32)):
+        assert wider.dtype == ddpflow.float32 and wider.tolist() == [1.5, -2.25]
+    assert x.double().dtype == ddpflow.float64 and x.half().dtype == ddpflow.float16
+    (x.float() * 3).sum().backward()
+    assert x.grad.dtype == ddpflow.bfloat16 and x.grad.tolist() == [3, 3]

@@ -4,6 +4,7 @@ Three operations are each other's gradients: the convolution, its adjoint in the
 its adjoint in the weight. All orders of differentiation follow.
 """
 
+from ddpflow.autograd.autocast import in_half
 from ddpflow.autograd.kernels import conv as kernels
 from ddpflow.autograd.kernels.conv import Plan
 from ddpflow.autograd.op import apply, op
@@ -157,11 +158,13 @@ def _transpose(name, axes, input, weight, bias, stride, padding, output_padding,
     return result.squeeze(0) if unbatched else result
 
 
+@in_half
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolution over one axis: input ``(N, C, L)`` or ``(C, L)``; see `conv2d`."""
     return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@in_half
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolution (cross-correlation) over two axes (PyTorch's ``F.conv2d``).
 
@@ -182,16 +185,19 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@in_half
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Convolution over three axes: input ``(N, C, D, H, W)`` or ``(C, D, H, W)``; see `conv2d`."""
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
+@in_half
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Transposed convolution over one axis; see `conv_transpose2d`."""
     return _transpose("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@in_half
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """The adjoint of `conv2d` as a layer (PyTorch's ``F.conv_transpose2d``).
 
@@ -211,6 +217,7 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return _transpose("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@in_half
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """Transposed convolution over three axes; see `conv_transpose2d`."""
     return _transpose("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)

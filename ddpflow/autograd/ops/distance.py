@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from ddpflow.autograd.autocast import in_float32
 from ddpflow.autograd.ops.statistics import vector_norm
 from ddpflow.errors import ShapeError
 
 __all__ = ["cdist", "cosine_similarity", "normalize", "pairwise_distance", "pdist"]
 
 
+@in_float32
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The p-norm of ``x1 - x2 + eps`` over the last dimension (PyTorch's ``F.pairwise_distance``)."""
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)
@@ -26,6 +28,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return (x1 / length1.clamp(min=eps) * (x2 / length2.clamp(min=eps))).sum(dim)
 
 
+@in_float32
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     """The input divided by its p-norm along a dimension, or by ``eps`` where that is larger.
 
@@ -37,6 +40,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     return input / vector_norm(input, p, dim, True).clamp(min=eps)
 
 
+@in_float32
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """The p-norm distance of every row of ``x1`` from every row of ``x2`` (PyTorch's ``torch.cdist``).
 
@@ -57,6 +61,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
+@in_float32
 def pdist(input, p=2.0):
     """The p-norm distances of all pairs of rows of ``(N, D)``, as PyTorch's ``F.pdist`` orders them.
 

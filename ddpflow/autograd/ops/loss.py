@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from ddpflow.autograd.autocast import in_float32
 from ddpflow.autograd.op import Floats, op
 from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.autograd.ops.pairwise import xlogy
@@ -92,6 +93,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _weighted(_mse(input, target, "none"), weight, reduction, size_average, reduce)
 
 
+@in_float32
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """Mean absolute difference; arguments as `mse_loss`. Its gradient where both are equal is 0."""
     _check("l1_loss", input, target)
@@ -206,6 +208,7 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(losses if weight is None else losses * weight, reduction, size_average, reduce)
 
 
+@in_float32
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """Kullback-Leibler divergence of log-probabilities ``input`` from a target (PyTorch's ``F.kl_div``).
 
@@ -224,6 +227,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return reduce_loss(losses, reduction, size_average, reduce)
 
 
+@in_float32
 def poisson_nll_loss(
     input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"
 ):
@@ -246,6 +250,7 @@ def poisson_nll_loss(
     return reduce_loss(losses, reduction, size_average, reduce)
 
 
+@in_float32
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """Negative log likelihood under normal distributions (PyTorch's ``F.gaussian_nll_loss``).
 

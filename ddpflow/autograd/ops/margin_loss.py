@@ -1,5 +1,6 @@
 """Losses that push scores, pairs or triplets apart by a margin; PyTorch's names and arguments."""
 
+from ddpflow.autograd.autocast import in_float32
 from ddpflow.autograd.ops.activation import logsigmoid
 from ddpflow.autograd.ops.classification import pick_class
 from ddpflow.autograd.ops.distance import pairwise_distance
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@in_float32
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """``max(0, -target * (input1 - input2) + margin)``: input1 is to rank higher where the target is 1, lower where -1.
 
@@ -33,6 +35,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
     return reduce_loss((margin - target * (input1 - input2)).clamp(min=0), reduction, size_average, reduce)
 
 
+@in_float32
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
     zeros = input * 0
@@ -40,6 +43,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     return reduce_loss(losses, reduction, size_average, reduce)
 
 
+@in_float32
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """``1 - cos`` of pairs with target 1, ``max(0, cos - margin)`` of pairs with target -1.
 
@@ -68,6 +72,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     return reduce_loss(losses, reduction, size_average, reduce)
 
 
+@in_float32
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Hinge loss over classes: the mean over j of ``max(0, margin - x[y] + x[j]) ** p``, without j = y.
 
@@ -101,6 +106,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduce_loss(losses if input.ndim == 2 else losses.reshape(()), reduction, size_average, reduce)
 
 
+@in_float32
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """Hinge loss between every labelled and every other class; each row of labels ends at its first -1.
 
@@ -133,6 +139,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     return reduce_loss(losses if input.ndim == 2 else losses.reshape(()), reduction, size_average, reduce)
 
 
+@in_float32
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """Binary cross entropy of logits, averaged over the classes (the last dimension)."""
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
@@ -141,6 +148,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     return reduce_loss(losses.mean(-1), reduction, size_average, reduce)
 
 
+@in_float32
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """``log(1 + exp(-target * input))`` for targets 1 and -1.
 
@@ -152,6 +160,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
     return reduce_loss(-logsigmoid(target * input), reduction, size_average, reduce)
 
 
+@in_float32
 def triplet_margin_loss(
     anchor,
     positive,

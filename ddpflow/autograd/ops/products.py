@@ -2,6 +2,7 @@
 
 import math
 
+from ddpflow.autograd.autocast import in_half
 from ddpflow.autograd.op import apply, op
 from ddpflow.autograd.ops.dims import is_half
 from ddpflow.errors import ShapeError
@@ -151,21 +152,25 @@ def _sum_of_products(input, product, beta, alpha):
     return (input if beta == 1 else input * beta) + product
 
 
+@in_half
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``; with ``beta=0`` what is in input does not matter."""
     return _sum_of_products(input, mm(mat1, mat2), beta, alpha)
 
 
+@in_half
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)`` of stacks of matrices."""
     return _sum_of_products(input, bmm(batch1, batch2), beta, alpha)
 
 
+@in_half
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2).sum(0)`` of stacks of matrices."""
     return _sum_of_products(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
+@in_half
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat @ vec)``."""
     return _sum_of_products(input, mv(mat, vec), beta, alpha)

@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ddpflow.amp import GradScaler, autocast
+from ddpflow.cuda import amp
 from ddpflow.device import as_device, usable_cupy
 from ddpflow.errors import DeviceError
 from ddpflow.random import default_generator
 from ddpflow.random import manual_seed as _manual_seed
 
 __all__ = [
-    "GradScaler",
-    "autocast",
+    "amp",
     "current_device",
     "device",
     "device_count",
