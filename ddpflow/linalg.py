@@ -250,6 +250,8 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of the elements, in a new last dimension."""
     x = x.reshape(1) if x.array.ndim == 0 else x
+    if x.array.dtype.kind in "biu":
+        x = x.to("int64")
     count = x.array.shape[-1] if N is None else N
     powers = [x.new_ones(x.array.shape)]
     for _ in range(count - 1):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpflow.autograd.kernels import gelu as kernels
 from ddpflow.autograd.op import apply, op
-from ddpflow.autograd.ops.dims import need_floating
+from ddpflow.autograd.ops.dims import narrow, need_floating
 from ddpflow.autograd.ops.special import erf
 from ddpflow.errors import ValueRangeError
 
@@ -172,7 +172,7 @@ def mish(xp, x):
 @op(samples=[((3, 4),), ((3, 4), -0.5, 0.5)])
 def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
     """The values held within [min_val, max_val]; no gradient passes at the bounds or beyond."""
-    y = xp.minimum(xp.maximum(input, min_val), max_val)
+    y = narrow(xp.minimum(xp.maximum(input, min_val), max_val), input.dtype)
     return y, lambda g: xp.where((y > min_val) & (y < max_val), g, 0)
 
 
@@ -220,7 +220,7 @@ def threshold(xp, input, threshold, value):
     return xp.where(input > threshold, input, value), lambda g: xp.where(input > threshold, g, 0)
 
 
-@op(samples=_ANY)
+@op(samples=_ANY, promote="float")
 def softsign(xp, x):
     """``x / (1 + |x|)``."""
 
@@ -231,7 +231,7 @@ def softsign(xp, x):
     return x / (1 + xp.abs(x)), vjp
 
 
-@op(samples=_ANY)
+@op(samples=_ANY, promote="float")
 def tanhshrink(xp, x):
     """``x - tanh(x)``."""
 

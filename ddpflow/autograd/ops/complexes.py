@@ -41,7 +41,7 @@ def imaginary(xp, input):
 @op(samples=_SAMPLES)
 def conj_physical(xp, input):
     """The complex conjugate, as a new tensor."""
-    return xp.conj(input), lambda g: xp.conj(g)
+    return (xp.conj(input) if input.dtype.kind == "c" else input.copy()), lambda g: xp.conj(g)
 
 
 conj = conj_physical

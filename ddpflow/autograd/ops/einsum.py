@@ -41,7 +41,7 @@ def einsum(equation, *operands):
         result, labels = _pair(result, labels, other, other_labels, wanted, sizes)
     drop = [i for i, name in enumerate(labels) if name not in output]
     if drop:
-        result = result.sum(drop)
+        result = result.sum(drop, dtype=result.dtype)
         labels = [name for name in labels if name in output]
     return result.permute(*[labels.index(name) for name in output]) if output else result
 
@@ -127,7 +127,7 @@ def _pair(a, a_names, b, b_names, wanted, sizes):
 
 def _sum_alone(x, names, needed):
     drop = [i for i, name in enumerate(names) if name not in needed]
-    return (x.sum(drop) if drop else x), [name for name in names if name in needed]
+    return (x.sum(drop, dtype=x.dtype) if drop else x), [name for name in names if name in needed]
 
 
 def _blocks(x, names, groups, sizes):

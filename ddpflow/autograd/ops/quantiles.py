@@ -7,6 +7,7 @@ from ddpflow.autograd.ops.dims import axes_of, axis_of, kept_shape, named_result
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.sorting import sort
 from ddpflow.autograd.ops.statistics import vector_norm
+from ddpflow.dtype import get_default_dtype
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
 __all__ = ["corrcoef", "cov", "median", "mode", "nanmedian", "nanquantile", "quantile", "renorm"]
@@ -178,6 +179,8 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     """
     if input.array.ndim > 2:
         raise ShapeError(f"cov() takes at most two dimensions, not shape {tuple(input.array.shape)}")
+    if input.array.dtype.kind in "biu":
+        input = input.to(get_default_dtype())
     x = input.reshape(1, -1) if input.array.ndim < 2 else input
     weights = fweights if aweights is None else aweights if fweights is None else fweights * aweights
     if weights is None:

@@ -245,7 +245,7 @@ def prod(xp, input, dim=None, keepdim=False, dtype=None):
     axes = axes_of(dim, input.ndim)
     kept = kept_shape(input.shape, axes)
     a = input if dtype is None else input.astype(as_numpy(dtype))
-    if a.dtype.kind in "biu":
+    if dtype is None and a.dtype.kind in "biu":
         a = a.astype(xp.int64)
     out = xp.asarray(narrow(wide(xp, a).prod(axes, keepdims=keepdim), a.dtype))
 
