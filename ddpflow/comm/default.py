@@ -15,7 +15,7 @@ from ddpflow.comm.rendezvous import agree, check_method, close_client, close_ser
 from ddpflow.comm.store import HashStore, PrefixStore, Store
 from ddpflow.comm.tcp_store import TCPStore
 from ddpflow.comm.work import seconds
-from ddpflow.comm.world import NonMember, World, forget_world, install_world, installed_world, make_group
+from ddpflow.comm.world import NonMember, World, forget_world, install_world, installed_world, main_backend, make_group
 from ddpflow.errors import BackendUnavailable, CommError, ConfigError
 
 __all__ = ["abandon_world", "destroy_process_group", "init_process_group"]
@@ -69,18 +69,17 @@ def init_process_group(
     settings = CommSettings.from_env()
     timeout_s = seconds(timeout, settings.timeout_s)
     # An unknown name is told before anybody waits.
-    named = [] if backend is None else [load_backend(name) for name in parse_backend(backend).values()]
-    threads = any(found.ranks_are_threads for found in named)
+    named = None if backend is None else parse_backend(backend)
+    threads = named is not None and any(load_backend(name).ranks_are_threads for name in named.values())
     base = ProcessContext() if threads else ProcessContext.from_env(_environ_for(init_method, store, rank, world_size))
     explicit = store is not None or rank >= 0 or world_size >= 0 or (init_method or "env://") != "env://"
     context = explicit_context(base, init_method, rank, world_size) if explicit else base
-    chosen = backend if backend is not None else _choose_backend(context)
+    chosen = _choose_backends(context) if named is None else named
     watch = FailureWatch(context.rank, context.run_dir if context.launcher == "ddprun" else None)
     root = store
     if root is None:
         if not context.master_port and init_method in (None, "env://"):
-            for name in parse_backend(chosen).values():
-                context = load_backend(name).bootstrap(context)
+            context = main_backend(chosen).bootstrap(context)
         if context.world_size == 1 and context.launcher == "none" and init_method in (None, "env://"):
             root = HashStore(timeout_s)
         else:
@@ -99,14 +98,14 @@ def init_process_group(
             PrefixStore("init", part),
             context.rank,
             everyone,
-            f"world_size={context.world_size} and backend={chosen!r}",
+            f"world_size={context.world_size} and backend={','.join(f'{d}:{used}' for d, used in chosen.items())!r}",
             what,
             timeout_s,
             where,
             watch.run_dir,
         )
         progress = Progress(watch.run_dir, context.rank)
-        world = World(context, settings, part, root, store is None, watch, parse_backend(chosen), timeout_s, progress)
+        world = World(context, settings, part, root, store is None, watch, chosen, timeout_s, progress)
         world.group = make_group(world, "world", tuple(everyone), chosen, timeout_s)
         world.groups.append(world.group)
     except BaseException:
@@ -132,13 +131,12 @@ def _environ_for(init_method: str | None, store: Store | None, rank: int, world_
     return environ
 
 
-def _choose_backend(context: ProcessContext) -> str:
-    """Returns the transport of CPU arrays for a job."""
+def _choose_backends(context: ProcessContext) -> dict[str, str]:
+    """Returns the transports of a job by device; that of CuPy arrays is loaded only when one comes."""
     if context.world_size == 1:
-        return "solo"
-    if context.n_nodes > 1 or context.launcher in ("openmpi", "mpich"):
-        return "mpi"
-    return "shm"
+        return {"cpu": "solo", "cuda": "solo"}
+    hosts = context.n_nodes > 1 or context.launcher in ("openmpi", "mpich")
+    return {"cpu": "mpi" if hosts else "shm", "cuda": "nccl"}
 
 
 class _FailureReader:

@@ -31,7 +31,8 @@ class ProcessGroup(GroupCopies):
 
     Args:
         spec: What is known of the group.
-        backend: The transport that carries its CPU arrays, or whichever arrays ``backend.devices`` names.
+        backend: The transport of the arrays of ``backend.devices``, CPU arrays as a rule.
+        others: Device type -> name of the transport of other arrays, which is made by all ranks when first needed.
     """
 
     def all_reduce(
@@ -48,6 +49,9 @@ class ProcessGroup(GroupCopies):
             flat, finish = array, nothing
         else:
             flat, finish = self._in_place(x, "all_reduce", op)
+            backend = self._transport(flat)
+            if backend.failure is not None:
+                raise self._refusal("all_reduce")
         limit = self.timeout_s if timeout is None else seconds(timeout, 1.0)
         with self._lock:
             self._seq = self._words[COLLECTIVES] = seq = self._seq + 1
@@ -74,7 +78,7 @@ class ProcessGroup(GroupCopies):
         else:
             mark_modified(x)
         with self._lock:
-            work = self._backend.reduce(flat, op, self._call(Kind.REDUCE, tag, timeout, root))
+            work = self._transport(flat).reduce(flat, op, self._call(Kind.REDUCE, tag, timeout, root))
         return self._return(work, finish, async_op)
 
     def reduce_scatter_tensor(
@@ -115,6 +119,6 @@ class ProcessGroup(GroupCopies):
         flat, finish = flat_output(target, "reduce_scatter")
         self._check_disjoint("reduce_scatter", flat, source)
         with self._lock:
-            work = self._backend.reduce_scatter(flat, source, op, self._call(Kind.REDUCE_SCATTER, tag, timeout))
+            work = self._transport(flat).reduce_scatter(flat, source, op, self._call(Kind.REDUCE_SCATTER, tag, timeout))
         mark_modified(out)
         return self._return(work, finish, async_op)

@@ -1,7 +1,8 @@
 """The part of ProcessGroup that is no collective: identity, numbering, argument checks, memory and life cycle."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,9 @@ from ddpflow.comm.backend import Backend, GroupSpec
 from ddpflow.comm.layout import as_array, check_op, flat_input, flat_output, nothing
 from ddpflow.comm.progress import COLLECTIVES, STEPS
 from ddpflow.comm.reduce import ReduceOp
+from ddpflow.comm.registry import load_backend
 from ddpflow.comm.signature import Call, Kind
+from ddpflow.comm.store import PrefixStore
 from ddpflow.comm.work import ChainedWork, Work, seconds
 from ddpflow.device import array_module
 from ddpflow.errors import CommError, DeviceError, DtypeError, ShapeError, ValueRangeError
@@ -24,13 +27,15 @@ Timeout = float | timedelta | None
 class GroupBase:
     """What ``ProcessGroup`` needs besides its collectives; see there."""
 
-    def __init__(self, spec: GroupSpec, backend: Backend) -> None:
+    def __init__(self, spec: GroupSpec, backend: Backend, others: Mapping[str, str] | None = None) -> None:
         self.spec = spec
         self.name = spec.name
         self.ranks = spec.ranks
         self.timeout_s = spec.timeout_s
         self._rank, self._size = spec.group_rank, spec.size
         self._backend = backend
+        self._others = dict(others or {})
+        self._made: dict[str, Backend] = {}
         self._index = {rank: i for i, rank in enumerate(spec.ranks)}
         self._lock = threading.Lock()
         self._seq = 0
@@ -59,7 +64,7 @@ class GroupBase:
     @property
     def failure(self) -> CommError | None:
         """The error that broke the group, or None."""
-        return self._backend.failure
+        return next((b.failure for b in self._transports() if b.failure is not None), None)
 
     def __repr__(self) -> str:
         return f"ProcessGroup({self.name!r}, rank {self._rank} of {self._size}, backend {self._backend.name!r})"
@@ -78,7 +83,8 @@ class GroupBase:
 
     def progress(self) -> None:
         """Moves operations in flight on without blocking."""
-        self._backend.progress()
+        for backend in self._transports():
+            backend.progress()
 
     def count_step(self) -> None:
         """Counts a finished backward pass, for ``ddprun --status``."""
@@ -87,12 +93,14 @@ class GroupBase:
     def abort(self, reason: str = "no reason given") -> None:
         """Gives the group up at once: every wait of its ranks ends with an error that shows ``reason``."""
         self._closed = self._closed or f"it was aborted: {reason}"
-        self._backend.abort(f"rank {self.spec.rank} aborted the group: {reason}")
+        for backend in self._transports():
+            backend.abort(f"rank {self.spec.rank} aborted the group: {reason}")
 
     def abandon(self, cause: str) -> None:
         """Gives the group up because this process fails; ``cause`` is "rank 1 raised ValueError: ..."."""
         self._closed = self._closed or cause
-        self._backend.abort(cause)
+        for backend in self._transports():
+            backend.abort(cause)
 
     def next_monitored(self) -> int:
         """Numbers the calls of ``monitored_barrier``, which goes through the store and is no collective."""
@@ -101,18 +109,34 @@ class GroupBase:
 
     def crash(self) -> None:
         """Ends the job where the transport's runtime wants that (MPI); called after the failure was reported."""
-        self._backend.crash()
+        for backend in self._transports():
+            backend.crash()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Leaves the group: peers that still wait for this rank are told so. May be called twice."""
         if not self._closed:
             self._closed = "it was destroyed"
-        self._backend.close(timeout_s)
+        for backend in reversed(self._transports()):
+            backend.close(timeout_s)
 
     # Helpers
 
+    def _transports(self) -> list[Backend]:
+        """Returns the transports made so far, the main one first."""
+        return [self._backend, *self._made.values()]
+
+    def _transport(self, array: Any) -> Backend:
+        """Returns the transport for an array's device; one that is not the main one is made when first needed."""
+        device = "cpu" if isinstance(array, np.ndarray) else "cuda"
+        if device in self._backend.devices:
+            return self._backend
+        if device not in self._made:
+            spec = replace(self.spec, store=PrefixStore(device, self.spec.store))
+            self._made[device] = load_backend(self._others[device]).create(spec)
+        return self._made[device]
+
     def _refusal(self, what: str) -> CommError:
-        failure = self._backend.failure
+        failure = self.failure
         start = f"rank {self.spec.rank}: {what} cannot run: group {self.name}"
         if failure is not None and self._closed != "it was destroyed":
             return type(failure)(f"{start} is broken by an earlier error: {failure}")
@@ -120,7 +144,7 @@ class GroupBase:
 
     def _call(self, kind: Kind, tag: str, timeout: Timeout, root: int = -1) -> Call:
         """Numbers a collective; called with the lock held, right before the launch."""
-        if self._backend.failure is not None or self._closed:
+        if self._closed or self.failure is not None:
             raise self._refusal(kind.label)
         limit = seconds(timeout, self.timeout_s)
         self._seq += 1
@@ -128,7 +152,7 @@ class GroupBase:
         return Call(kind, self._seq, tag, limit, root)
 
     def _message_call(self, kind: Kind, text: str, tag: int, timeout: Timeout) -> Call:
-        if self._backend.failure is not None or self._closed:
+        if self._closed or self.failure is not None:
             raise self._refusal(kind.label)
         if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag < 1 << 30:
             raise ValueRangeError(f"{kind.label}: tag must be an integer from 0 to 2**30 - 1, not {tag!r}")
@@ -147,8 +171,8 @@ class GroupBase:
     def _array(self, x: Any, what: str) -> Any:
         array = as_array(x, what)
         device = "cpu" if isinstance(array, np.ndarray) else "cuda"
-        if device not in self._backend.devices:
-            carried = " and ".join(self._backend.devices)
+        if device not in self._backend.devices and device not in self._others:
+            carried = " and ".join((*self._backend.devices, *self._others))
             start = f"rank {self.spec.rank}: {what}: backend {self._backend.name!r}"
             raise DeviceError(f"{start} carries {carried} arrays, not {device} ones")
         return array

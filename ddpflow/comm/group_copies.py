@@ -28,7 +28,7 @@ class GroupCopies(GroupBase):
             flat, finish = flat_output(array, "broadcast")
             mark_modified(x)
         with self._lock:
-            work = self._backend.broadcast(flat, self._call(Kind.BROADCAST, tag, timeout, root))
+            work = self._transport(flat).broadcast(flat, self._call(Kind.BROADCAST, tag, timeout, root))
         return self._return(work, finish, async_op)
 
     def all_gather(
@@ -42,7 +42,7 @@ class GroupCopies(GroupBase):
         check_same(targets, array, self._size, "all_gather")
         flat, finish = self._split_later(targets, array)
         with self._lock:
-            work = self._backend.all_gather(flat, flat_input(array), self._call(Kind.ALL_GATHER, tag, timeout))
+            work = self._transport(flat).all_gather(flat, flat_input(array), self._call(Kind.ALL_GATHER, tag, timeout))
         for out in outs:
             mark_modified(out)
         return self._return(work, finish, async_op)
@@ -60,7 +60,7 @@ class GroupCopies(GroupBase):
         if array_module(flat).may_share_memory(flat, source):
             source = source.copy()  # PyTorch allows the input to be its own part of the output
         with self._lock:
-            work = self._backend.all_gather(flat, source, self._call(Kind.ALL_GATHER, tag, timeout))
+            work = self._transport(flat).all_gather(flat, source, self._call(Kind.ALL_GATHER, tag, timeout))
         mark_modified(out)
         return self._return(work, finish, async_op)
 
@@ -84,7 +84,7 @@ class GroupCopies(GroupBase):
             check_same(targets, array, self._size, "gather")
             flat, finish = self._split_later(targets, array)
         with self._lock:
-            work = self._backend.gather(flat, flat_input(array), self._call(Kind.GATHER, tag, timeout, root))
+            work = self._transport(array).gather(flat, flat_input(array), self._call(Kind.GATHER, tag, timeout, root))
         for out in outs or ():
             mark_modified(out)
         return self._return(work, finish, async_op)
@@ -110,7 +110,7 @@ class GroupCopies(GroupBase):
             source = self._join(sources)
         flat, finish = flat_output(target, "scatter")
         with self._lock:
-            work = self._backend.scatter(flat, source, self._call(Kind.SCATTER, tag, timeout, root))
+            work = self._transport(flat).scatter(flat, source, self._call(Kind.SCATTER, tag, timeout, root))
         mark_modified(out)
         return self._return(work, finish, async_op)
 
@@ -144,7 +144,9 @@ class GroupCopies(GroupBase):
         data = flat_input(source)
         self._check_disjoint("all_to_all", flat, data)
         with self._lock:
-            work = self._backend.all_to_all(flat, data, out_counts, counts, self._call(Kind.ALL_TO_ALL, tag, timeout))
+            work = self._transport(flat).all_to_all(
+                flat, data, out_counts, counts, self._call(Kind.ALL_TO_ALL, tag, timeout)
+            )
         mark_modified(out)
         return self._return(work, finish, async_op)
 
@@ -163,7 +165,9 @@ class GroupCopies(GroupBase):
         finish = self._split_step(targets, flat)
         counts, out_counts = [s.size for s in sources], [t.size for t in targets]
         with self._lock:
-            work = self._backend.all_to_all(flat, data, out_counts, counts, self._call(Kind.ALL_TO_ALL, tag, timeout))
+            work = self._transport(flat).all_to_all(
+                flat, data, out_counts, counts, self._call(Kind.ALL_TO_ALL, tag, timeout)
+            )
         for out in outs:
             mark_modified(out)
         return self._return(work, finish, async_op)
@@ -181,7 +185,7 @@ class GroupCopies(GroupBase):
         peer, array = self._other(dst, "send"), self._array(x, "send")
         call = self._message_call(Kind.SEND, f"to rank {dst}", tag, timeout)
         with self._lock:
-            work = self._backend.send(flat_input(array), peer, tag, call)
+            work = self._transport(array).send(flat_input(array), peer, tag, call)
         return self._return(work, nothing, async_op)
 
     def recv(
@@ -193,7 +197,7 @@ class GroupCopies(GroupBase):
         sender = "from any rank" if src is None else f"from rank {src}"
         call = self._message_call(Kind.RECV, sender, tag, timeout)
         with self._lock:
-            work = self._backend.recv(flat, peer, tag, call)
+            work = self._transport(flat).recv(flat, peer, tag, call)
         mark_modified(x)
         if finish is not nothing:
             work = ChainedWork(work, finish)

@@ -56,8 +56,7 @@ def new_group(
         raise ValueRangeError(f"new_group got ranks {list(members)}, but the world has ranks 0 to {size - 1}")
     if pg_options is not None or not sort_ranks:
         raise ConfigError("pg_options and sort_ranks=False are not supported; leave them out")
-    if backend is not None:
-        parse_backend(backend)
+    chosen = world.backends if backend is None else parse_backend(backend)
     timeout_s = seconds(timeout, world.timeout_s)
     listed = ",".join(map(str, members))
     count = world.calls[listed] = world.calls.get(listed, 0) + 1
@@ -75,7 +74,6 @@ def new_group(
         agree(part, world.rank, range(size), text, f"new_group (call {world.n_new_groups})", timeout_s, "", run_dir)
         if world.rank not in members:
             return NonMember(name, members)
-    chosen = backend or ",".join(f"{device}:{used}" for device, used in world.backends.items())
     unique = f"{listed}/{count}"
     group = make_group(world, unique if group_desc is None else f"{group_desc} [{unique}]", members, chosen, timeout_s)
     world.groups.append(group)

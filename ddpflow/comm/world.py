@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ddpflow.comm.backend import Backend, GroupSpec
@@ -11,7 +11,7 @@ from ddpflow.comm.env import CommSettings, ProcessContext
 from ddpflow.comm.failure import FailureWatch
 from ddpflow.comm.group import ProcessGroup
 from ddpflow.comm.progress import Progress
-from ddpflow.comm.registry import load_backend, parse_backend
+from ddpflow.comm.registry import load_backend
 from ddpflow.comm.store import HashStore, PrefixStore, Store
 from ddpflow.errors import CommError, ValueRangeError
 
@@ -32,6 +32,7 @@ __all__ = [
     "install_world",
     "installed_world",
     "is_initialized",
+    "main_backend",
     "make_group",
     "process_context",
     "required_world",
@@ -126,9 +127,16 @@ def forget_world(world: World) -> None:
         _process_world = None
 
 
-def make_group(world: World, name: str, ranks: tuple[int, ...], backend: str, timeout_s: float) -> ProcessGroup:
-    """Makes the group ``ranks`` with its transport; all of them call it at the same time."""
-    chosen: type[Backend] = load_backend(parse_backend(backend).get("cpu", backend))
+def main_backend(backends: Mapping[str, str]) -> type[Backend]:
+    """Returns the transport class of CPU arrays, or of the only device."""
+    return load_backend(backends.get("cpu") or next(iter(backends.values())))
+
+
+def make_group(
+    world: World, name: str, ranks: tuple[int, ...], backends: Mapping[str, str], timeout_s: float
+) -> ProcessGroup:
+    """Makes the group ``ranks`` with its main transport; all of them call it at the same time."""
+    chosen = main_backend(backends)
     if len(ranks) == 1 and world.context.world_size > 1 and chosen.name in ("shm", "thread"):
         chosen = load_backend("solo")
     spec = GroupSpec(
@@ -142,7 +150,8 @@ def make_group(world: World, name: str, ranks: tuple[int, ...], backend: str, ti
         stall_warning_s=world.settings.stall_warning_s,
         progress=world.progress if len(ranks) == world.context.world_size else Progress(None, world.rank),
     )
-    return ProcessGroup(spec, chosen.create(spec))
+    others = {device: used for device, used in backends.items() if device not in chosen.devices}
+    return ProcessGroup(spec, chosen.create(spec), others)
 
 
 def is_initialized() -> bool:

@@ -1,10 +1,20 @@
 """Argument checks of a group."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import ddpflow.comm as dist
-from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
+from ddpflow.comm import registry
+from ddpflow.comm.backend import GroupSpec
+from ddpflow.comm.backends.solo import SoloBackend
+from ddpflow.comm.env import ProcessContext
+from ddpflow.comm.failure import FailureWatch
+from ddpflow.comm.group import ProcessGroup
+from ddpflow.comm.store import HashStore
+from ddpflow.errors import DeviceError, DtypeError, PeerError, ShapeError, ValueRangeError
 from ddpflow.testing import run_ranks
 
 
@@ -43,3 +53,55 @@ def test_empty():
     for n, dtype in ((0, "f4"), (7, np.float64), (3, np.dtype("i8"))):
         array = group.empty(n, dtype)
         assert array.shape == (n,) and array.dtype == np.dtype(dtype) and array.flags.carray
+
+
+class DeviceArray:
+    """As little of an array on a GPU as a group touches."""
+
+    def __init__(self, values):
+        self.host = np.asarray(values)
+
+    def __getattr__(self, name):
+        return getattr(self.host, name)
+
+    def reshape(self, *shape):
+        """Returns this array: it is flat already."""
+        return self
+
+
+class DeviceBackend(SoloBackend):
+    """A transport of GPU arrays alone, which notes what it carries."""
+
+    devices = ("cuda",)
+    seen: list[str] = []
+
+    def all_reduce(self, array, op, call):
+        """Notes the call."""
+        assert isinstance(array, DeviceArray)
+        self.seen.append(str(call))
+        return super().all_reduce(array, op, call)
+
+
+def test_a_transport_for_each_device(monkeypatch):
+    """CPU arrays go to the main transport; the other is made when its first array comes, and counts alike."""
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=DeviceArray))
+    monkeypatch.setattr(registry, "_TARGETS", {**registry._TARGETS, "gpu": f"{__name__}:DeviceBackend"})
+    spec = GroupSpec("world", (0,), 0, HashStore(), ProcessContext(), FailureWatch(0), 1.0, 1.0)
+
+    class HostBackend(SoloBackend):
+        devices = ("cpu",)
+
+    group = ProcessGroup(spec, HostBackend(spec), {"cuda": "gpu"})
+    group.all_reduce(np.zeros(3))
+    assert len(group._transports()) == 1
+    group.all_reduce(DeviceArray([1.0, 2.0]))
+    assert DeviceBackend.seen == ["all_reduce #2"] and len(group._transports()) == 2
+    group._transports()[1].failure = PeerError("rank 1 is gone")
+    for array in (DeviceArray([1.0]), DeviceArray([1.0, 2.0])):
+        with pytest.raises(PeerError, match="rank 1 is gone"):
+            group.all_reduce(array)
+    with pytest.raises(PeerError, match="barrier cannot run"):
+        group.barrier()
+    only_host = ProcessGroup(spec, HostBackend(spec))
+    with pytest.raises(DeviceError, match="carries cpu arrays, not cuda ones"):
+        only_host.all_reduce(DeviceArray([1.0]))
