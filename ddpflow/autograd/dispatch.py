@@ -1,6 +1,7 @@
 """From a call on tensors to the rule on arrays and back: the hot path of every operation.
 
-`unary` and `binary` are `general` written out for their number of operands: small operations cost what these lines cost.
+`unary` and `binary` are `general` written out for their number of operands: what these lines cost is what small
+operations cost.
 """
 
 from collections.abc import Callable

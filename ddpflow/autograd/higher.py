@@ -15,8 +15,8 @@ def tensor_vjps(node: Node, grad: Callable[..., Any]) -> Any:
     """The vjps of a node, taking and giving tensors, so that what they do is recorded.
 
     Three ways: where the vjps save only inputs and the output, the same functions with tensors in their closures; where
-    they save something derived, the rule run again on the saved input tensors; where the rule cannot run on tensors, the
-    gradient of its composite.
+    they save something derived, the rule run again on the saved input tensors; where the rule cannot run on tensors,
+    the gradient of its composite.
 
     Args:
         node: The node.

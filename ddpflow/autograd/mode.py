@@ -77,6 +77,7 @@ class no_grad(_Switch):
         super().__init__(False)
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        """The switch, or the function that it decorates."""
         return super().__new__(cls) if function is None else _Switch(False)(function)
 
 
@@ -87,6 +88,7 @@ class enable_grad(_Switch):
         super().__init__(True)
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        """The switch, or the function that it decorates."""
         return super().__new__(cls) if function is None else _Switch(True)(function)
 
 
@@ -102,6 +104,7 @@ class set_grad_enabled(_Switch):
         grad_mode.enabled = self.enabled
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, run with the switch set."""
         grad_mode.enabled = self._before.pop()  # used as a decorator: the switch belongs to the calls
         return super().__call__(function)
 
@@ -113,4 +116,5 @@ class inference_mode(_Switch):
         super().__init__(grad_mode.enabled and not mode)
 
     def __new__(cls, mode: Any = True) -> Any:
+        """The switch, or the function that it decorates."""
         return _Switch(False)(mode) if callable(mode) else super().__new__(cls)

@@ -34,8 +34,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "args", "dtype", "edges", "hooks", "kwargs", "op", "output_version", "outputs", "retained", "sequence", "shape",
-        "versions", "vjps",
+        "__weakref__", "args", "dtype", "edges", "hooks", "kwargs", "op", "output_version", "outputs", "retained",
+        "sequence", "shape", "versions", "vjps",
     )  # fmt: skip
 
     is_node: ClassVar[bool] = True  # an edge that is not a node is a leaf tensor
@@ -93,8 +93,9 @@ class Node:
 
     def _changed(self, what: str, shape: tuple[int, ...], saved: int, now: int) -> AutogradError:
         return AutogradError(
-            f"a value that {self.name!r} needs for its gradient was changed in place: {what}, shape {tuple(shape)}, is at "
-            f"version {now}, saved at version {saved}; clone() it before the change, or use the form that is not in place"
+            f"a value that {self.name!r} needs for its gradient was changed in place: {what}, shape {tuple(shape)}, is "
+            f"at version {now}, saved at version {saved}; clone() it before the change, or use the form that is not in "
+            "place"
         )
 
     def __repr__(self) -> str:

@@ -7,8 +7,8 @@
 
 The rule language:
 
-- ``xp`` is NumPy or CuPy; the first parameters are the tensors, as raw arrays; then come options, positional or keyword.
-  ``*xs`` takes any number of tensors.
+- ``xp`` is NumPy or CuPy; the first parameters are the tensors, as raw arrays; then come options, positional or
+  keyword. ``*xs`` takes any number of tensors.
 - It returns the output and one vjp ("vector-Jacobian product": from the output's gradient to an input's) per tensor, or
   one function that gives all of them as a tuple, or only the output when it has no gradient (``differentiable=False``).
   A vjp may be None (that input gets none) and may return None. Several outputs are a tuple; their vjps then take as
@@ -16,9 +16,9 @@ The rule language:
 - A vjp need not undo broadcasting, cast, or repair NumPy's scalars: the engine does. It must not write to ``g``.
 - What a vjp names is what is saved, so write it in terms of inputs, or of the output, and only if that cannot be, of
   something derived (then all inputs are kept too, for gradients of gradients).
-- With operators, methods and ``xp.`` functions only, a rule also runs on tensors, with `TensorBase.namespace` as ``xp``:
-  that is how ``create_graph=True`` works. A rule with a fused kernel or in-place steps names a ``composite``: the same
-  output written that way, ``composite(xp, *args, **kwargs)``.
+- With operators, methods and ``xp.`` functions only, a rule also runs on tensors, with `TensorBase.namespace` as
+  ``xp``: that is how ``create_graph=True`` works. A rule with a fused kernel or in-place steps names a ``composite``:
+  the same output written that way, ``composite(xp, *args, **kwargs)``.
 
 What is decorated becomes the function users call: it takes tensors, records the graph and returns tensors.
 

@@ -155,7 +155,7 @@ def _nested(array: Any, indent: int, summarise: bool, write: Any, width: int) ->
 
 
 class _Format:
-    """Writes the elements of an array to one width: whole floats with a bare point, others with digits or an exponent."""
+    """Writes the elements of an array to one width: whole floats with a bare point, others with digits."""
 
     def __init__(self, array: Any) -> None:
         self.width = 1

@@ -17,7 +17,7 @@ DERIVED = 1 << 61  # or an array made from the inputs
 
 
 def classify(definition: Any, vjp: Any, arrays: Any, out: Any) -> int:
-    """The bits of what a vjp names: input positions, `OUTPUT`, `DERIVED`; remembered per vjp in ``definition.saves``."""
+    """The bits of what a vjp names: input positions, `OUTPUT`, `DERIVED`; kept per vjp in ``definition.saves``."""
     if vjp is None:
         return 0
     bits, certain = DERIVED if definition.composite else 0, True
@@ -111,6 +111,6 @@ def rebind(vjp: Any, node: Node) -> Any:
 def freed(node: Node) -> AutogradError:
     """The error for a second backward through a graph that was freed."""
     return AutogradError(
-        f"backward a second time through {node.name!r}, whose saved values are freed: pass retain_graph=True to the first "
-        "backward if both are meant; if a hidden state is carried from step to step, detach() it"
+        f"backward a second time through {node.name!r}, whose saved values are freed: pass retain_graph=True to the "
+        "first backward if both are meant; if a hidden state is carried from step to step, detach() it"
     )

@@ -38,8 +38,8 @@ class Size(tuple[int, ...]):
 class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
     """An array that records what is done with it, so that gradients can be computed.
 
-    Make one with `ddpflow.tensor` and the other factories. ``Tensor(array)`` wraps a NumPy or CuPy array without a copy, or
-    copies nested numbers, as float32.
+    Make one with `ddpflow.tensor` and the other factories. ``Tensor(array)`` wraps a NumPy or CuPy array without a
+    copy, or copies nested numbers, as float32.
 
     Args:
         data: An array, nested numbers, or another tensor.
@@ -70,7 +70,7 @@ class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
         if requires_grad:
             self.requires_grad_()
 
-    # --- what it is ---------------------------------------------------------------------------------------------------
+    # --- what it is ---
 
     @property
     def shape(self) -> Size:
@@ -146,7 +146,7 @@ class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
         """The address of the first element."""
         return int(self.array.ctypes.data) if type(self.array) is np.ndarray else int(self.array.data.ptr)
 
-    # --- its place in the graph ---------------------------------------------------------------------------------------
+    # --- its place in the graph ---
 
     @property
     def requires_grad(self) -> bool:
@@ -272,7 +272,7 @@ class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
     def _version(self) -> int:
         return version_of(self)
 
-    # --- to Python and NumPy --------------------------------------------------------------------------------------------
+    # --- to Python and NumPy ---
 
     def numpy(self, *, force: bool = False) -> Any:
         """The values as a NumPy array; it shares memory with a CPU tensor.

@@ -1,1 +1,1 @@
-"""Gradient rules on raw arrays, by family. These files know no tensors; see `ddpflow.autograd.op` for the rule language."""
+"""Gradient rules on raw arrays, by family. These files know no tensors; see `ddpflow.autograd.op` for how."""

@@ -205,7 +205,7 @@ def bitwise_right_shift(xp, input, other):
 )
 def chosen(xp, input, other, condition):
     """As `where`, with the condition last."""
-    if getattr(condition, "dtype", bool) != bool:
+    if hasattr(condition, "dtype") and condition.dtype.name != "bool":
         raise DtypeError(f"where() takes a boolean condition, not {condition.dtype}; compare first, as in x > 0")
     out = xp.where(condition, input, other)
     if not hasattr(input, "dtype") and not hasattr(other, "dtype") and out.dtype.kind == "f":
@@ -227,8 +227,8 @@ def where(condition, input=None, other=None):
 
     With the condition alone, the indices where it holds: one tensor for each dimension.
 
-    The gradient is a selection: what the other branch's value is, NaN too, does not reach it. A branch whose own gradient is
-    infinite still poisons its input, so guard the input of such a function first ("double where")::
+    The gradient is a selection: what the other branch's value is, NaN too, does not reach it. A branch whose own
+    gradient is infinite still poisons its input, so guard the input of such a function first ("double where")::
 
         safe = where(x > 0, x, 1.0)
         y = where(x > 0, sqrt(safe), 0.0)

@@ -53,8 +53,8 @@ def fitting(name, xp, a, dim, index, source=None):
     small = [i for i in range(len(shape)) if len(shape) == len(other) and i != dim and other[i] > shape[i]]
     if len(shape) != len(other) or small:
         raise ShapeError(
-            f"{name}(): indices of shape {tuple(index.shape)} for a tensor of shape {tuple(a.shape)}: they need the same number "
-            f"of dimensions, and no size larger than the tensor's outside dimension {dim}"
+            f"{name}(): indices of shape {tuple(index.shape)}, a tensor of shape {tuple(a.shape)}: they need the same "
+            f"number of dimensions, and no size larger than the tensor's outside dimension {dim}"
         )
     if source is not None:
         held = source.shape or (1,)

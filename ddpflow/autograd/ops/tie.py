@@ -12,6 +12,5 @@ def select_first(xp, output, *params):
 
     Every hook on the parameters then fires in each backward through the output.
     """
-
     zeros = [StaticZeros(tuple(p.shape), p.dtype, xp) for p in params]
     return output, lambda g: (g, *zeros)
