@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal as signals
-import tempfile
 import time
 import traceback as tracebacks
 from collections.abc import Callable
@@ -92,7 +91,8 @@ class FailureRecord:
             Whether this record is the one that stands. False also where the directory is gone: the job is over.
         """
         try:
-            fd, temporary = tempfile.mkstemp(dir=run_dir, prefix=".failed.")
+            temporary = os.path.join(run_dir, f".failed.{self.rank}.{os.getpid()}.{time.monotonic_ns()}")
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(self.to_json())
             try:
