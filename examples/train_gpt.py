@@ -23,13 +23,13 @@ import ddpflow.nn.functional as F
 from ddpflow.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--steps", type=int, default=600)
+parser.add_argument("--steps", type=int, default=900)
 parser.add_argument("--batch-size", type=int, default=16, help="sequences per step, over all ranks together")
 parser.add_argument("--context", type=int, default=128, help="bytes that the model sees")
 parser.add_argument("--width", type=int, default=192)
 parser.add_argument("--depth", type=int, default=4)
 parser.add_argument("--heads", type=int, default=4)
-parser.add_argument("--lr", type=float, default=1.5e-3)
+parser.add_argument("--lr", type=float, default=3e-3)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--sample", type=int, default=400, help="bytes to write at the end")
 parser.add_argument("--save", help="file for the trained weights")
