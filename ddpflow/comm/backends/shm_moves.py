@@ -84,8 +84,11 @@ class AllReduce(Move):
 
     def drain(self, buffers: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Reduces the whole piece: for few ranks reading it all is cheaper than a second round."""
-        n = stop - start
-        reduce_in_rank_order([b[:n] for b in buffers], self.array[start:stop], self.op)
+        n, target = stop - start, self.array[start:stop]
+        sources = [b[:n] for b in buffers]
+        if self.index < 2:  # the own data is still in place; in a later source, the result would overwrite it too early
+            sources[self.index] = target
+        reduce_in_rank_order(sources, target, self.op)
 
     def reduce_shard(self, buffers: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Reduces the own shard of the piece into the own buffer; nobody else reads that shard of it before."""
