@@ -223,3 +223,8 @@ class Conformance:
     def test_waiting_costs_little(self):
         """A rank that waits two seconds for a late peer uses less than 0.2 s of processor time."""
         assert self.run(faults.cheap_wait, 2)[0] < 0.2
+
+    def test_stall_warning(self):
+        """A long wait is told once, with the call and the ranks that are missing, and goes on."""
+        first, second, third = self.run(faults.stalled, 3)
+        assert first == third == [("all_reduce #2 (bucket 2: fc.weight)", [1])] and second == []

@@ -178,3 +178,16 @@ def cheap_wait(rank: int) -> float:
     start = time.thread_time()
     dist.all_reduce(np.ones(100_000))
     return time.thread_time() - start
+
+
+def stalled(rank: int) -> list[tuple[str, list[int]]]:
+    """Rank 1 comes after the others' first warning, and before any deadline; returns the warnings."""
+    group = dist.current_group()
+    dist.barrier()
+    seen: list[tuple[str, list[int]]] = []
+    object.__setattr__(group.spec, "stall_warning_s", 0.2)
+    group._backend.warn_stall = lambda call, waited_s, missing: seen.append((str(call), list(missing)))
+    if rank == 1:
+        time.sleep(1.0)
+    dist.all_reduce(np.ones(3), tag="bucket 2: fc.weight")
+    return seen
