@@ -28,6 +28,7 @@ from ddpflow.errors import AutogradError, ShapeError
 __all__ = ["backward", "grad"]
 
 _ndarray = np.ndarray
+_COMPLEX64, _COMPLEX128 = np.dtype(np.complex64), np.dtype(np.complex128)
 
 
 def backward(
@@ -227,12 +228,19 @@ def _walk(
         else:
             if create_graph:
                 vjps = tensor_vjps(node, grad)
+            turned = (node.dtype is _COMPLEX64 or node.dtype is _COMPLEX128) and not hasattr(node.op, "tensor_vjps")
+            if (
+                turned
+            ):  # rules are written with the plain derivative; the gradient of a complex number takes its conjugate
+                g = g.conj()
             if node.outputs is not None:
                 grads = list(vjps(*g)) if vjps.__class__ is not tuple else [vjp and vjp(*g) for vjp in vjps]
             elif vjps.__class__ is tuple:
                 grads = [vjp and vjp(g) for vjp in vjps]
             else:
                 grads = list(vjps(g))
+            if turned:
+                grads = [gi.conj() if hasattr(gi, "conj") else gi for gi in grads]
         if look_for_nan:
             check_gradients(node, grads)
         if not retain:
@@ -358,6 +366,8 @@ def _fit_tensor(g: Any, like: Any) -> Any:
         g = wrap(np.asarray(g))
     if g.array.shape != like.shape:
         g = _unbroadcast(g, tuple(like.shape))
+    if g.array.dtype.kind == "c" and like.dtype.kind != "c":
+        g = g.real
     return g if g.array.dtype == like.dtype else TensorBase.namespace.astype(g, like.dtype)
 
 

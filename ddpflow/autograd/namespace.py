@@ -61,7 +61,7 @@ class _Namespace:
     floor_divide = staticmethod(arithmetic.floor_divide)
     abs = staticmethod(arithmetic.abs)
     absolute = staticmethod(arithmetic.absolute)
-    sign = staticmethod(arithmetic.sign)
+    sign = staticmethod(elementwise.sgn)
     square = staticmethod(arithmetic.square)
     reciprocal = staticmethod(arithmetic.reciprocal)
     clip = staticmethod(arithmetic.clamp)

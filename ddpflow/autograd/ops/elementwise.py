@@ -230,7 +230,17 @@ def nan_to_num(xp, input, nan=0.0, posinf=None, neginf=None):
 @op(samples=[((3, 4),), ((),)])
 def sgn(xp, x):
     """The sign; for complex numbers the number on the unit circle with the same angle."""
+    if x.dtype.kind == "c":
+        return xp.sign(x), lambda g: xp.conj(_across(xp, xp.conj(g), x))
     return (x if x.dtype.kind == "b" else xp.sign(x)), lambda g: xp.zeros_like(g)
+
+
+def _across(xp, g, x):
+    """The part of a gradient that turns a complex number; what stretches it does not change its sign."""
+    size = xp.abs(x)
+    zero = size == 0
+    sign = x / xp.where(zero, 1, size)
+    return xp.where(zero, 0, (g - (g * xp.conj(sign)).real * sign) / xp.where(zero, 1, size))
 
 
 arccos, arccosh, arcsin, arcsinh, arctan, arctanh = acos, acosh, asin, asinh, atan, atanh

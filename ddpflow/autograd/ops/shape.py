@@ -394,7 +394,7 @@ def view_as_complex(xp, input):
     if input.dtype not in (xp.float32, xp.float64):
         raise DtypeError(f"view_as_complex() takes float32 or float64, not {input.dtype}")
     found = input.view("complex64" if input.dtype.itemsize == 4 else "complex128")[..., 0]
-    return found, (lambda g: apply(xp, view_as_real, g),)
+    return found, (lambda g: apply(xp, view_as_real, xp.conj(g)),)
 
 
 @op(samples=[(Complexes((3,)),), (Complexes(()),)], view=True)

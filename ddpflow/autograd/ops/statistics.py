@@ -6,7 +6,7 @@ import warnings
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, narrow, need_floating, wide
 from ddpflow.autograd.ops.reduce import amax, amin, mean, sum
-from ddpflow.errors import ShapeError
+from ddpflow.errors import ShapeError, UnsupportedDtypeError
 
 __all__ = ["dist", "norm", "std", "std_mean", "var", "var_mean", "vector_norm"]
 
@@ -22,6 +22,8 @@ _SAMPLES = [
 def _spread_of(xp, input, dim, correction, keepdim, name):
     """The variance, in float32 for halves, with the axes and the factor of the gradient."""
     need_floating(name, input)
+    if input.dtype.kind == "c":
+        raise UnsupportedDtypeError(f"{name}() of complex numbers: take that of the real and the imaginary part")
     axes = axes_of(dim, input.ndim)
     count = math.prod([input.shape[axis] for axis in axes])
     if count <= correction:
@@ -160,6 +162,8 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     if dtype is not None:
         x = x.to(dtype)
     need_floating("vector_norm", x.array)
+    if x.array.dtype.kind == "c":
+        x = abs(x)
     if ord in (2, "fro"):
         return norm2(x, dim, keepdim)
     if ord == 1:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ddpflow
+from ddpflow.autograd import Function, gradcheck, gradgradcheck
 from ddpflow.factories import tensor
 
 Z = tensor(np.array([3 + 4j, -1 - 1j]))
@@ -33,3 +34,70 @@ def test_gradients():
     z = tensor(np.array([3 + 4j]), requires_grad=True)
     (ddpflow.real(z) * 2 + ddpflow.imag(z) * 5).sum().backward()
     assert z.grad.tolist() == [2 + 5j]
+
+
+def through(function):
+    """A function of complex numbers as one of pairs of real numbers, which finite differences can check."""
+
+    def real_function(*pairs):
+        out = function(*[ddpflow.view_as_complex(p) for p in pairs])
+        return ddpflow.view_as_real(out) if out.is_complex() else out
+
+    return real_function
+
+
+FUNCTIONS = {
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "with real numbers": lambda a, b: a * 2.5 - b.real * a,
+    "matmul": lambda a, b: a.reshape(2, 2) @ b.reshape(2, 2),
+    "exp": lambda a, b: a.exp() + b.sin(),
+    "pow": lambda a, b: a**3 * b.reciprocal(),
+    "log": lambda a, b: a.log() * b.sqrt(),
+    "abs": lambda a, b: (a * b).abs(),
+    "parts": lambda a, b: (a * b).real + (a / b).imag,
+    "conj": lambda a, b: a.conj() * b,
+    "angle": lambda a, b: ddpflow.angle(a * b),
+    "sgn": lambda a, b: ddpflow.sgn(a) * b,
+    "norm": lambda a, b: (a * b).norm(),
+    "sum": lambda a, b: a.sum() * b.cumsum(0),
+    "where": lambda a, b: ddpflow.where(a.real > 0, a, b) * b,
+    "inverse": lambda a, b: ddpflow.inverse(a.reshape(2, 2)) @ b.reshape(2, 2),
+    "index": lambda a, b: ddpflow.cat([a[1:], b[:1]]) * b,
+}
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_gradients_by_differences(name):
+    """Gradients with respect to real and imaginary parts, through the whole graph, first and second order."""
+    rng = np.random.default_rng(11)
+    pairs = tuple(tensor(rng.uniform(0.3, 1.5, (4, 2)), requires_grad=True) for _ in range(2))
+    assert gradcheck(through(FUNCTIONS[name]), pairs)
+    assert gradgradcheck(through(FUNCTIONS[name]), pairs, fast_mode=True)
+
+
+def test_a_users_function_gives_gradients_as_they_are():
+    """What a Function's backward returns is not conjugated."""
+
+    class Turn(Function):
+        @staticmethod
+        def forward(ctx, z):
+            return z * 1j
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * -1j
+
+    z = tensor(np.array([3 + 4j]), requires_grad=True)
+    Turn.apply(z).backward(tensor(np.array([1 + 2j])))
+    assert z.grad.tolist() == [2 - 1j]
+    other = tensor(np.array([3 + 4j]), requires_grad=True)
+    (other * 1j).backward(tensor(np.array([1 + 2j])))
+    assert other.grad.tolist() == [2 - 1j]
+
+
+def test_spread_of_complex_numbers_is_refused():
+    """Variance and standard deviation take real numbers."""
+    for function in (ddpflow.var, ddpflow.std):
+        with pytest.raises(TypeError, match="real and the imaginary part"):
+            function(Z)
