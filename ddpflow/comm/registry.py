@@ -71,10 +71,10 @@ def load_backend(name: str) -> type[Backend]:
     return found
 
 
-def is_backend_available(name: str) -> bool:
+def is_backend_available(backend: str) -> bool:
     """Whether the transport is known and can be used on this machine."""
     try:
-        load_backend(name)
+        load_backend(backend)
     except (ConfigError, BackendUnavailable):
         return False
     return True

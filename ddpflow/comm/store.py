@@ -90,6 +90,21 @@ class Store(ABC):
             value = self.try_get(key)
         return value
 
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Returns the values of several keys, waiting until all exist."""
+        self.wait(keys)
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        """Stores several values, one after the other."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    @property
+    def timeout(self) -> timedelta:
+        """The deadline of waits."""
+        return timedelta(seconds=self.timeout_s)
+
     def delete_key(self, key: str) -> bool:
         """Removes the key (PyTorch's name for ``delete``)."""
         return self.delete(key)

@@ -84,6 +84,8 @@ def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: Sequence[Sequence[int]],
     timeout: float | timedelta | None = None,
     backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
 ) -> tuple[ProcessGroup | NonMember, list[ProcessGroup | NonMember]]:
     """Makes disjoint groups from lists of ranks.
 
@@ -96,7 +98,9 @@ def new_subgroups_by_enumeration(
     flat = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
     if len(set(flat)) != len(flat) or not flat:
         raise ValueRangeError(f"every rank may be in one subgroup only, at least one: {ranks_per_subgroup_list}")
-    groups = [new_group(ranks, timeout, backend) for ranks in ranks_per_subgroup_list]
+    groups = [
+        new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in ranks_per_subgroup_list
+    ]
     own = next((group for group in groups if isinstance(group, ProcessGroup)), groups[0])
     return own, groups
 
@@ -106,6 +110,8 @@ def new_subgroups(
     group: ProcessGroup | NonMember | None = None,
     timeout: float | timedelta | None = None,
     backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
 ) -> tuple[ProcessGroup | NonMember, list[ProcessGroup | NonMember]]:
     """Cuts the world, or a group of it, into groups of ``group_size`` consecutive ranks (default: the ranks of a host).
 
@@ -120,7 +126,7 @@ def new_subgroups(
     if n < 1 or len(ranks) % n:
         raise ValueRangeError(f"{len(ranks)} ranks cannot be cut into groups of {n}")
     lists = [ranks[start : start + n] for start in range(0, len(ranks), n)]
-    return new_subgroups_by_enumeration(lists, timeout, backend)
+    return new_subgroups_by_enumeration(lists, timeout, backend, pg_options, group_desc)
 
 
 def split(

@@ -94,6 +94,15 @@ def test_check_delete_count(open_store):
     assert a.num_keys() == 0 and not a.check(["x"])
 
 
+def test_several_at_once(open_store):
+    """Lists of keys can be set and read together."""
+    a, b = open_store(), open_store()
+    a.multi_set(["x", "y"], ["1", b"2"])
+    assert b.multi_get(["y", "x"]) == [b"2", b"1"] and b.timeout.total_seconds() == 5
+    with pytest.raises(ValueError):
+        a.multi_set(["x"], [])
+
+
 def test_wait(open_store):
     """Wait returns when the last key comes."""
     a, b = open_store(), open_store()
