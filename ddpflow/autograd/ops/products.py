@@ -145,6 +145,8 @@ def inner(input, other):
 
 
 def _sum_of_products(input, product, beta, alpha):
+    if input.array.dtype.kind in "iu":  # the factors are cut to whole numbers, as in PyTorch
+        beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = product * alpha
     if beta == 0:
@@ -167,7 +169,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 @in_half
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2).sum(0)`` of stacks of matrices."""
-    return _sum_of_products(input, bmm(batch1, batch2).sum(0), beta, alpha)
+    return _sum_of_products(input, bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
 
 @in_half
@@ -253,9 +255,9 @@ def tensordot(a, b, dims=2):
     first, second = [[d % t.array.ndim for d in ds] for t, ds in zip((a, b), dims, strict=True)]
     for i, j in zip(first, second, strict=True):  # a size of 1 is repeated to fit
         if a.array.shape[i] == 1 != b.array.shape[j]:
-            b = b.sum(j, keepdim=True)
+            b = b.sum(j, keepdim=True, dtype=b.dtype)
         elif b.array.shape[j] == 1 != a.array.shape[i]:
-            a = a.sum(i, keepdim=True)
+            a = a.sum(i, keepdim=True, dtype=a.dtype)
     keep_a = [i for i in range(a.array.ndim) if i not in first]
     keep_b = [i for i in range(b.array.ndim) if i not in second]
     shape_a, shape_b = a.array.shape, b.array.shape
