@@ -38,6 +38,7 @@ FLOORS: list[tuple[str, ...]] = [
         "autograd.dispatch",
         "autograd.higher",
         "autograd.shortcuts",
+        "autograd.surroundings",
     ),
     ("autograd.engine", "autograd.op", "autograd.printing"),
     ("autograd.kernels", "autograd.kernels.*"),

@@ -1,7 +1,8 @@
 """Half types in matrix products: in `ddpflow.amp.autocast` blocks, and where the tensors themselves are halves.
 
 NumPy has no fast products of half types, and adds them up in the half type. So on the CPU such a product is computed in
-float32 and rounded once, at the end; on a GPU the operands are cast and the GPU's own half products are used.
+float32 and rounded once, at the end; on a GPU the operands are cast and the GPU's own half products are used. Norms,
+softmax and losses of halves are likewise computed in float32 on the CPU.
 """
 
 import functools
@@ -75,16 +76,27 @@ def in_half(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_float32(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gets float32 in the place of halves in autocast blocks; also for functions that combine ops."""
+    """A function that gives float32 in autocast blocks; also for functions that combine operations.
+
+    Outside of them, halves on the CPU are computed in float32 and rounded once.
+    """
 
     @functools.wraps(call)
     def caster(*args: Any, **kwargs: Any) -> Any:
-        if autocast_mode.cpu is None and autocast_mode.cuda is None:
-            return call(*args, **kwargs)
         array = _first(args, kwargs)
-        if array is None or (autocast_mode.cpu if array.__class__ is np.ndarray else autocast_mode.cuda) is None:
+        if array is None:
             return call(*args, **kwargs)
-        return _called(call, _FLOAT32, args, kwargs)
+        on_cpu = array.__class__ is np.ndarray
+        if (autocast_mode.cpu if on_cpu else autocast_mode.cuda) is not None:
+            return _called(call, _FLOAT32, args, kwargs)
+        if array.dtype.itemsize != 2 or not on_cpu or not _is_half(array.dtype):
+            return call(*args, **kwargs)
+        if not _same_dtype(args, kwargs, array.dtype):
+            return call(*args, **kwargs)
+        result = _called(call, _FLOAT32, args, kwargs)
+        if result.__class__ is tuple:
+            return tuple([_cast(part, array.dtype) for part in result])
+        return _cast(result, array.dtype)
 
     return caster
 

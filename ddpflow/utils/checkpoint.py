@@ -9,6 +9,7 @@ from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.engine import backward
 from ddpflow.autograd.function import Function
 from ddpflow.autograd.mode import enable_grad, grad_mode
+from ddpflow.autograd.surroundings import surroundings
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.errors import ShapeError
 from ddpflow.random import default_generator
@@ -26,7 +27,8 @@ def checkpoint(
     """Run a function without keeping its inner values; backward runs it once more.
 
     Memory goes down by what the function would have saved, time up by one forward. Parameters that the function uses
-    get their gradients in a backward inside backward, which DistributedDataParallel follows.
+    get their gradients in a backward inside backward, which DistributedDataParallel follows. Autocast blocks around the
+    call are in force again when it is run again.
 
     Args:
         function: Takes ``args`` and ``kwargs``; must compute the same when run again. Gives a tensor or a tuple.
@@ -79,7 +81,7 @@ def _chain(steps: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 class _Checkpoint(Function):
     @staticmethod
     def forward(ctx: Any, function: Any, kwargs: Any, state: Any, anchor: Tensor, *args: Any) -> Any:
-        ctx.function, ctx.kwargs, ctx.state = function, kwargs, state
+        ctx.function, ctx.kwargs, ctx.state, ctx.surroundings = function, kwargs, state, surroundings()
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, TensorBase)]
         ctx.args = [None if isinstance(a, TensorBase) else a for a in args]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
@@ -97,7 +99,7 @@ class _Checkpoint(Function):
         if ctx.state is not None:
             generator.set_state(ctx.state)
         try:
-            with enable_grad():
+            with enable_grad(), ctx.surroundings():
                 out = ctx.function(*args, **ctx.kwargs)
         finally:
             if ctx.state is not None:
