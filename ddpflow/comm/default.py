@@ -145,13 +145,18 @@ class _FailureReader:
     def __init__(self, root: TCPStore) -> None:
         self._root = root
         self._client: TCPStore | None = None
+        self._gone = False
 
     def __call__(self) -> bytes | None:
+        if self._gone:
+            return None
         try:
             if self._client is None:
                 self._client = self._root.clone(1.0)
             return self._client.try_get(_FAILURE_KEY)
         except CommError:
+            # Rank 0 has ended, and its store with it: asking again would only slow the waits down.
+            self._gone = True
             return None
 
     def close(self) -> None:

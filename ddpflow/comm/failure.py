@@ -6,7 +6,7 @@ import os
 import signal as signals
 import time
 import traceback as tracebacks
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -163,6 +163,7 @@ class FailureWatch:
         run_dir: Run directory of the launcher, or None.
         fetch: Returns the JSON of the failure published through the store, or None; for jobs without a run directory.
         interval_s: The directory is looked at this often, the store four times less often.
+        ranks: Only these ranks' failures count; all for None.
     """
 
     def __init__(
@@ -171,11 +172,20 @@ class FailureWatch:
         run_dir: str | None = None,
         fetch: Callable[[], bytes | None] | None = None,
         interval_s: float = 0.05,
+        ranks: Collection[int] | None = None,
     ) -> None:
         self.rank, self.run_dir, self.fetch, self.interval_s = rank, run_dir, fetch, interval_s
+        self.ranks = None if ranks is None else frozenset(ranks)
         self._next_look = 0.0
         self._next_fetch = 0.0
         self._seen_mtime = -1
+
+    def for_ranks(self, ranks: Collection[int]) -> "FailureWatch":
+        """Returns a watch for a group of ranks: the others may fail without disturbing it."""
+        return FailureWatch(self.rank, self.run_dir, self.fetch, self.interval_s, ranks)
+
+    def _concerns(self, record: FailureRecord) -> bool:
+        return record.rank != self.rank and (self.ranks is None or record.rank in self.ranks)
 
     def check(self) -> None:
         """Raises PeerError naming the rank and its exception if another rank has failed; costs a clock read mostly."""
@@ -196,7 +206,7 @@ class FailureWatch:
             if data is not None:
                 with contextlib.suppress(ValueError, TypeError):
                     record = FailureRecord.from_json(data)
-        return None if record is None or record.rank == self.rank else record
+        return record if record is not None and self._concerns(record) else None
 
     def explain(self, rank: int, what: str, grace_s: float = 1.0) -> str:
         """Returns the published reason for the death of ``rank``, or "rank <rank> <what>".
@@ -227,7 +237,7 @@ class FailureWatch:
             return None
         if settled:
             self._seen_mtime = mtime
-        others = [r for r in read_all(self.run_dir) if r.rank != self.rank]
+        others = [r for r in read_all(self.run_dir) if self._concerns(r)]
         record = min(others, key=lambda r: (r.is_secondary, r.time), default=None)
         if record is not None:
             self._seen_mtime = -1

@@ -1,6 +1,7 @@
 """Sub-groups: made by all ranks together, with proof that they mean the same ranks."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ from ddpflow.comm.registry import parse_backend
 from ddpflow.comm.rendezvous import agree
 from ddpflow.comm.store import PrefixStore
 from ddpflow.comm.work import seconds
-from ddpflow.comm.world import NonMember, make_group, required_world
+from ddpflow.comm.world import NonMember, World, make_group, required_world
 from ddpflow.errors import ConfigError, ValueRangeError
 
 __all__ = ["new_group", "new_subgroups", "new_subgroups_by_enumeration", "split"]
@@ -63,21 +64,37 @@ def new_group(
     name = group_desc or (f"[{listed}]" if count == 1 else f"[{listed}]#{count}")
     text = f"{list(members)}" + (f" with backend {backend!r}" if backend else "")
     run_dir = world.watch.run_dir
+    unique = f"{listed}/{count}"
+    unique = unique if group_desc is None else f"{group_desc} [{unique}]"
     if use_local_synchronization:
         if world.rank not in members:
             return NonMember(name, members)
         part = PrefixStore(f"members/{listed}/{count}", world.store)
-        agree(part, world.rank, members, text, f"new_group({list(members)})", timeout_s, "", run_dir)
+        with _only_members_matter(world, members):
+            agree(part, world.rank, members, text, f"new_group({list(members)})", timeout_s, "", run_dir)
+            group = make_group(world, unique, members, chosen, timeout_s)
     else:
         world.n_new_groups += 1
         part = PrefixStore(f"new_group/{world.n_new_groups}", world.store)
         agree(part, world.rank, range(size), text, f"new_group (call {world.n_new_groups})", timeout_s, "", run_dir)
         if world.rank not in members:
             return NonMember(name, members)
-    unique = f"{listed}/{count}"
-    group = make_group(world, unique if group_desc is None else f"{group_desc} [{unique}]", members, chosen, timeout_s)
+        group = make_group(world, unique, members, chosen, timeout_s)
     world.groups.append(group)
     return group
+
+
+@contextlib.contextmanager
+def _only_members_matter(world: World, members: Sequence[int]) -> Iterator[None]:
+    """Lets waits on the store go on although a rank outside the group has failed: survivors meet this way."""
+    root = world.root_store
+    before = root.on_idle
+    if before is not None:
+        root.on_idle = world.watch.for_ranks(members).check
+    try:
+        yield
+    finally:
+        root.on_idle = before
 
 
 def new_subgroups_by_enumeration(

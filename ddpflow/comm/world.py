@@ -145,7 +145,7 @@ def make_group(
         group_rank=ranks.index(world.rank),
         store=PrefixStore(f"group/{name}", world.store),
         context=world.context,
-        watch=world.watch,
+        watch=world.watch if len(ranks) == world.context.world_size else world.watch.for_ranks(ranks),
         timeout_s=timeout_s,
         stall_warning_s=world.settings.stall_warning_s,
         progress=world.progress if len(ranks) == world.context.world_size else Progress(None, world.rank),

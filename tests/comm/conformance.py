@@ -209,6 +209,11 @@ class Conformance:
         """After a rank hangs, the others destroy the group and make a new one without it."""
         assert self.run(faults.survivors, 4) == [3.0, 3.0, 3.0, 3.0]
 
+    def test_survivors_of_an_error_go_on(self):
+        """After a rank has raised, the others can make a group of themselves and use it."""
+        results = self.failures(faults.survivors_of_an_error, 3)
+        assert results[0] == results[2] == 2.0 and isinstance(results[1], ValueError)
+
     def test_unwaited_send_arrives(self):
         """A message that was sent before its sender left is delivered."""
         assert self.run(faults.unwaited_send, 2)[1] == 5.0

@@ -7,6 +7,7 @@ import pytest
 
 import ddpflow.comm as dist
 from ddpflow.comm import ReduceOp
+from ddpflow.errors import PeerError
 
 
 def mismatch(rank: int, what: str) -> None:
@@ -147,6 +148,21 @@ def survivors(rank: int) -> float:
     x = np.array([1.0])
     dist.all_reduce(x, group=group)
     assert time.monotonic() - start < 5
+    return float(x[0])
+
+
+def survivors_of_an_error(rank: int) -> float:
+    """Rank 1 raises; the others see it, leave the broken world's group alone, and go on among themselves."""
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("bad batch")
+    with pytest.raises(PeerError, match="rank 1 raised ValueError"):
+        dist.all_reduce(np.zeros(1))
+    group = dist.new_group([0, 2], use_local_synchronization=True)
+    x = np.array([rank + 1.0])
+    for _ in range(20):
+        time.sleep(0.02)
+        dist.all_reduce(x, dist.ReduceOp.AVG, group=group)
     return float(x[0])
 
 

@@ -119,3 +119,16 @@ dist.all_reduce(x)
 """
     for code, _, err in run_scripts(tmp_path, body):
         assert (code, err) == (0, "")
+
+
+def test_rank_0_leaves_first(tmp_path):
+    """The others go on among themselves after rank 0, with its store, has ended."""
+    body = """
+part = dist.new_group([1, 2])
+if rank:
+    time.sleep(3.0 if rank == 1 else 0.0)
+    for _ in range(50):
+        dist.all_reduce(x, group=part)
+"""
+    for code, _, err in run_scripts(tmp_path, body, n=3):
+        assert (code, err) == (0, "")

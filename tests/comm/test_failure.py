@@ -135,3 +135,16 @@ def test_ended_ranks(tmp_path):
     zombie.wait()
     (tmp_path / "job.json").write_text("{")
     assert ended_ranks(str(tmp_path)) == set()
+
+
+def test_watch_of_a_group(tmp_path):
+    """A watch for some ranks does not mind the others."""
+    watch = FailureWatch(0, str(tmp_path), interval_s=0.0)
+    part = watch.for_ranks([0, 2])
+    FailureRecord(1, type="ValueError").write(str(tmp_path))
+    part.check()
+    with pytest.raises(PeerError, match="rank 1"):
+        watch.check()
+    FailureRecord(2, type="KeyError").write(str(tmp_path))
+    with pytest.raises(PeerError, match="rank 2 raised KeyError"):
+        part.check()
