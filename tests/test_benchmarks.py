@@ -100,3 +100,19 @@ def test_program_runs(command, names):
     figures = [json.loads(line) for line in lines]
     assert [entry["name"] for entry in figures] == names
     assert all(entry["side"] == "ddpflow" and entry["median_ms"] > 0 for entry in figures)
+
+
+@pytest.mark.slow
+def test_kernels_are_timed_beside_their_formulas():
+    """The program prints a kernel's time, the formula's and their ratio as JSON lines."""
+    result = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "kernels.py"), "--seconds", "0", "--only", "affine,max_pool"],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(BENCHMARKS.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    figures = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [f["name"] for f in figures] == ["kernel/max_pool", "kernel/max_pool/backward", "kernel/affine"]
+    assert all(f["kernel_ms"] >= 0 and f["formula_ms"] >= 0 for f in figures)
