@@ -1,7 +1,6 @@
 """The life cycle of the world: init_process_group, destroy_process_group, and how a failing process says why."""
 
 import contextlib
-import os
 from datetime import timedelta
 from typing import Any
 
@@ -71,8 +70,9 @@ def init_process_group(
     # An unknown name is told before anybody waits.
     named = None if backend is None else parse_backend(backend)
     threads = named is not None and any(load_backend(name).ranks_are_threads for name in named.values())
-    base = ProcessContext() if threads else ProcessContext.from_env(_environ_for(init_method, store, rank, world_size))
-    explicit = store is not None or rank >= 0 or world_size >= 0 or (init_method or "env://") != "env://"
+    meets_elsewhere = store is not None or init_method not in (None, "env://")
+    base = ProcessContext() if threads else ProcessContext.from_env_for(rank, world_size, meets_elsewhere)
+    explicit = meets_elsewhere or rank >= 0 or world_size >= 0
     context = explicit_context(base, init_method, rank, world_size) if explicit else base
     chosen = _choose_backends(context) if named is None else named
     watch = FailureWatch(context.rank, context.run_dir if context.launcher == "ddprun" else None)
@@ -115,20 +115,6 @@ def init_process_group(
     install_world(world, threads)
     if not threads:
         install(abandon_world, _after_report, _leave)
-
-
-def _environ_for(init_method: str | None, store: Store | None, rank: int, world_size: int) -> dict[str, str]:
-    """Returns the environment, without an incomplete set of variables where the arguments say it all."""
-    environ = dict(os.environ)
-    if rank >= 0 and world_size >= 1 and not all(environ.get(n) for n in ("RANK", "WORLD_SIZE")):
-        if store is not None or (init_method or "").startswith(("tcp:", "file:")):
-            for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-                environ.pop(name, None)
-        else:
-            # env:// with rank and size as arguments: only the address comes from the environment.
-            environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
-            environ.setdefault("LOCAL_WORLD_SIZE", str(world_size))
-    return environ
 
 
 def _choose_backends(context: ProcessContext) -> dict[str, str]:

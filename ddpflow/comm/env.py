@@ -73,11 +73,13 @@ class CommSettings:
         timeout_s: Deadline of each collective where neither the call nor the group sets one (``DDPFLOW_TIMEOUT_S``).
         stall_warning_s: A wait this long prints one line that says who is missing (``DDPFLOW_STALL_WARNING_S``).
         chunk_bytes: Largest piece that the MPI transport hands to one MPI call (``DDPFLOW_CHUNK_BYTES``).
+        shared_gpus: Whether NCCL was asked to put several ranks on one GPU (``NCCL_MULTI_RANK_GPU_ENABLE``).
     """
 
     timeout_s: float = 300.0
     stall_warning_s: float = 10.0
     chunk_bytes: int = 64 << 20
+    shared_gpus: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "CommSettings":
@@ -91,6 +93,7 @@ class CommSettings:
             timeout_s=read.seconds("DDPFLOW_TIMEOUT_S", cls.timeout_s),
             stall_warning_s=read.seconds("DDPFLOW_STALL_WARNING_S", cls.stall_warning_s),
             chunk_bytes=read.number("DDPFLOW_CHUNK_BYTES", 1) or cls.chunk_bytes,
+            shared_gpus=read.text("NCCL_MULTI_RANK_GPU_ENABLE") not in (None, "0"),
         )
         read.finish()
         return settings
@@ -151,6 +154,26 @@ class ProcessContext:
             context = _from_mpi(read, launcher)
         read.finish()
         return context
+
+    @classmethod
+    def from_env_for(
+        cls, rank: int, world_size: int, meets_elsewhere: bool, environ: Mapping[str, str] = os.environ
+    ) -> "ProcessContext":
+        """As ``from_env``, for a process that gets rank and size as arguments (-1: not): the variables may lack them.
+
+        Args:
+            rank: Rank, or -1.
+            world_size: Number of ranks, or -1.
+            meets_elsewhere: Whether the ranks meet at an address or store that is an argument as well.
+            environ: The environment.
+        """
+        if rank >= 0 and world_size >= 1 and not (environ.get("RANK") and environ.get("WORLD_SIZE")):
+            if meets_elsewhere:
+                environ = {name: text for name, text in environ.items() if name not in _REQUIRED}
+            else:
+                given = {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
+                environ = {"LOCAL_WORLD_SIZE": str(world_size), **environ, **given}
+        return cls.from_env(environ)
 
     def with_rank(self, rank: int, world_size: int, master_addr: str, master_port: int) -> "ProcessContext":
         """Returns the context of an explicit ``rank`` and ``world_size``, as passed to ``init_process_group``.

@@ -129,6 +129,19 @@ def test_contradictions(change, text):
         ProcessContext.from_env({**HAND, **change})
 
 
+def test_rank_and_size_as_arguments():
+    """The variables then need not have them, and need no address either where that is an argument too."""
+    address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    context = ProcessContext.from_env_for(1, 3, False, address)
+    assert (context.rank, context.world_size, context.local_rank, context.master_port) == (1, 3, 1, 29500)
+    assert ProcessContext.from_env_for(1, 3, True, address).launcher == "none"
+    with pytest.raises(ConfigError, match="MASTER_ADDR, MASTER_PORT not set"):
+        ProcessContext.from_env_for(1, 3, False, {})
+    assert ProcessContext.from_env_for(0, 1, True, HAND).rank == 3
+    with pytest.raises(ConfigError, match="WORLD_SIZE"):
+        ProcessContext.from_env_for(-1, -1, True, {"RANK": "1"})
+
+
 def test_explicit_rank():
     """An explicit place replaces the launcher's, and keeps what still holds."""
     base = ProcessContext.from_env({**HAND, "LOCAL_WORLD_SIZE": "2"})

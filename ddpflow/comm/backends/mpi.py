@@ -265,7 +265,7 @@ class MpiBackend(Backend):
         if engine.lock.acquire(timeout=1.0):
             try:
                 if not MPI.Is_finalized():
-                    engine.post(engine.others, ABORTED, [], reason.encode()[:60_000])
+                    engine.post(engine.others, ABORTED, [], reason.encode()[:4000])  # short: it must go out at once
                     engine.pump()
             finally:
                 engine.lock.release()

@@ -143,7 +143,7 @@ class Engine:
             tag, number, dtype, length = fields[:4]
             self.mail.append((source, tag, number, dtype, length, payload))
         elif kind == ABORTED:
-            self.aborted.setdefault(source, bytes(payload).decode())
+            self.aborted.setdefault(source, bytes(payload).decode(errors="replace"))
         elif kind == LEFT:
             self.left.setdefault(source, fields[0])
         else:
