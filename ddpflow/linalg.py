@@ -243,8 +243,8 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Sums of products along a dimension."""
-    return (x * y).sum(dim)  # type: ignore[no-any-return]
+    """Sums of products along a dimension, the first conjugated."""
+    return ((x.conj() if x.is_complex() else x) * y).sum(dim)  # type: ignore[no-any-return]
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:

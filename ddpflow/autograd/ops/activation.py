@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpflow.autograd.kernels import gelu as kernels
 from ddpflow.autograd.op import apply, op
-from ddpflow.autograd.ops.dims import narrow, need_floating
+from ddpflow.autograd.ops.dims import narrow, need_floating, need_real
 from ddpflow.autograd.ops.special import erf
 from ddpflow.errors import ValueRangeError
 
@@ -223,6 +223,7 @@ def threshold(xp, input, threshold, value):
 @op(samples=_ANY, promote="float")
 def softsign(xp, x):
     """``x / (1 + |x|)``."""
+    need_real("softsign", x)
 
     def vjp(g):
         d = 1 + xp.abs(x)

@@ -13,6 +13,7 @@ __all__ = [
     "named_result",
     "need_floating",
     "need_one_dtype",
+    "need_real",
     "some_axes",
     "wide",
 ]
@@ -89,6 +90,16 @@ def need_floating(name, x):
         raise UnsupportedDtypeError(
             f"{name}() is not defined for {as_dtype(x.dtype)}; convert the tensor, as with float()"
         )
+
+
+def need_real(name, x):
+    """Refuse complex numbers, for a function whose rule is right for real numbers only.
+
+    Raises:
+        UnsupportedDtypeError: When it is given some.
+    """
+    if getattr(x.dtype, "kind", "f") == "c":
+        raise UnsupportedDtypeError(f"{name}() is not supported for {as_dtype(x.dtype)}: it takes real numbers")
 
 
 def need_one_dtype(name, x, *others):

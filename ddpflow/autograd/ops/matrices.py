@@ -1,6 +1,7 @@
 """Inverses, determinants and decompositions of matrices, and of stacks of them."""
 
 from ddpflow.autograd.op import Definite, Floats, apply, op
+from ddpflow.autograd.ops.dims import need_real
 from ddpflow.autograd.ops.joining import cat
 from ddpflow.errors import ShapeError
 
@@ -117,6 +118,7 @@ def _cofactors(xp, a):
 @op(samples=_SQUARE, several=True)
 def slogdet(xp, a):
     """The signs of the determinants and the logarithms of their magnitudes."""
+    need_real("slogdet", a)
     _square("slogdet", a)
     sign, logarithm = _attempt("slogdet", xp.linalg.slogdet, a)
 
@@ -135,6 +137,7 @@ def logdet(input):
 @op(samples=_DEFINITE, name="cholesky")
 def cholesky_lower(xp, a):
     """The lower triangular L with ``L @ L.T = a``, for symmetric positive definite matrices."""
+    need_real("cholesky", a)
     _square("cholesky", a)
     y = _attempt("cholesky", xp.linalg.cholesky, a)
 
@@ -190,6 +193,7 @@ def eigh(xp, A, UPLO="L"):
 
     The eigenvectors' gradient is finite only where the eigenvalues are distinct.
     """
+    need_real("eigh", A)
     _square("eigh", A)
     w, v = _attempt("eigh", xp.linalg.eigh, A, UPLO)
 
@@ -213,6 +217,7 @@ def eigvalsh(A, UPLO="L"):
 @op(samples=[(Floats((4, 3), -2.0, 2.0),), (Floats((3, 4), -2.0, 2.0),), (Floats((2, 3, 3), -2.0, 2.0),)], several=True)
 def reduced_svd(xp, a):
     """``U, S, Vh`` with ``a = U @ diag(S) @ Vh`` and as many singular values as the smaller size."""
+    need_real("svd", a)
     if a.ndim < 2:
         raise ShapeError(f"svd() takes matrices, not shape {tuple(a.shape)}")
     u, s, vh = _attempt("svd", xp.linalg.svd, a, full_matrices=False)
@@ -281,6 +286,7 @@ def svdvals(A):
 )
 def reduced_qr(xp, a):
     """``Q, R`` with orthonormal columns in Q and an upper triangular R."""
+    need_real("qr", a)
     q, r = _attempt("qr", xp.linalg.qr, a)
     rows, columns = a.shape[-2:]
 

@@ -127,7 +127,9 @@ def dot(input, tensor):
     return matmul(input, tensor)
 
 
-vdot = dot
+def vdot(input, other):
+    """Sum of the products of two vectors' elements, the first conjugated."""
+    return dot(input.conj() if input.array.dtype.kind == "c" else input, other)
 
 
 def outer(input, vec2):

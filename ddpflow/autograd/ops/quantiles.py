@@ -3,7 +3,7 @@
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.arithmetic import clamp
 from ddpflow.autograd.ops.compare import isnan, where
-from ddpflow.autograd.ops.dims import axes_of, axis_of, kept_shape, named_result
+from ddpflow.autograd.ops.dims import axes_of, axis_of, kept_shape, named_result, need_real
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.sorting import sort
 from ddpflow.autograd.ops.statistics import vector_norm
@@ -177,6 +177,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         fweights: How often each observation counts.
         aweights: The relative importance of each observation.
     """
+    need_real("cov", input.array)
     if input.array.ndim > 2:
         raise ShapeError(f"cov() takes at most two dimensions, not shape {tuple(input.array.shape)}")
     if input.array.dtype.kind in "biu":

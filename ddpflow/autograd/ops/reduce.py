@@ -4,7 +4,17 @@ import math
 
 from ddpflow.autograd.kernels.spread import spread
 from ddpflow.autograd.op import Bools, Ints, apply, op
-from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, narrow, some_axes, wide
+from ddpflow.autograd.ops.dims import (
+    axes_of,
+    axis_of,
+    is_half,
+    kept_shape,
+    named_result,
+    narrow,
+    need_real,
+    some_axes,
+    wide,
+)
 from ddpflow.autograd.ops.gathering import gather, place_each
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
@@ -276,6 +286,7 @@ def _product_of_others(xp, a, axes):
 @op(samples=[*_DIMS], promote="float")
 def logsumexp(xp, input, dim=None, keepdim=False):
     """``log(sum(exp(x)))`` over the given dimensions without overflow; -inf everywhere gives -inf, with gradient 0."""
+    need_real("logsumexp", input)
     axes = axes_of(dim, input.ndim)
     kept = kept_shape(input.shape, axes)
     a = wide(xp, input)

@@ -4,9 +4,9 @@ import math
 import warnings
 
 from ddpflow.autograd.op import op
-from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, narrow, need_floating, wide
+from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, narrow, need_floating, need_real, wide
 from ddpflow.autograd.ops.reduce import amax, amin, mean, sum
-from ddpflow.errors import ShapeError, UnsupportedDtypeError
+from ddpflow.errors import ShapeError
 
 __all__ = ["dist", "norm", "std", "std_mean", "var", "var_mean", "vector_norm"]
 
@@ -22,8 +22,7 @@ _SAMPLES = [
 def _spread_of(xp, input, dim, correction, keepdim, name):
     """The variance, in float32 for halves, with the axes and the factor of the gradient."""
     need_floating(name, input)
-    if input.dtype.kind == "c":
-        raise UnsupportedDtypeError(f"{name}() of complex numbers: take that of the real and the imaginary part")
+    need_real(name, input)
     axes = axes_of(dim, input.ndim)
     count = math.prod([input.shape[axis] for axis in axes])
     if count <= correction:

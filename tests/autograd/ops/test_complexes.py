@@ -96,8 +96,16 @@ def test_a_users_function_gives_gradients_as_they_are():
     assert other.grad.tolist() == [2 - 1j]
 
 
-def test_spread_of_complex_numbers_is_refused():
-    """Variance and standard deviation take real numbers."""
-    for function in (ddpflow.var, ddpflow.std):
-        with pytest.raises(TypeError, match="real and the imaginary part"):
-            function(Z)
+@pytest.mark.parametrize("name", ["var", "std", "logsumexp", "cov", "svd", "qr", "cholesky", "slogdet"])
+def test_functions_of_real_numbers_only(name):
+    """Where the rule holds for real numbers only, complex ones are refused by name."""
+    matrix = tensor(np.eye(2) * (1 + 2j))
+    with pytest.raises(NotImplementedError, match="complex128.*real numbers"):
+        getattr(ddpflow, name)(matrix, *((0,) if name == "logsumexp" else ()))
+
+
+def test_products_that_conjugate():
+    """Vdot and vecdot conjugate their first operand."""
+    w = tensor(np.array([1 + 1j, 2 - 1j]))
+    assert ddpflow.vdot(Z, w).item() == np.vdot(Z.numpy(), w.numpy())
+    assert ddpflow.linalg.vecdot(Z, w).item() == np.vdot(Z.numpy(), w.numpy())
