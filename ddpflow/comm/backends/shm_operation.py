@@ -34,16 +34,17 @@ from ddpflow.comm.backends.shm_engine import BLOCKED, ENDED, TRAILING, Engine, S
 from ddpflow.comm.backends.shm_moves import AllReduce, AllToAll, Move
 from ddpflow.comm.signature import Call, Signature
 
-__all__ = ["Operation", "Vacancy", "pack_signature", "unpack_signature"]
+__all__ = ["SEQ_MASK", "Operation", "Vacancy", "pack_signature", "unpack_signature"]
 
 _LAUNCHED, _READY, _STAGED, _TRAILING, _ENDED = range(5)
+SEQ_MASK = (1 << 31) - 1  # a job may well make more than 2**31 collectives
 # From this many ranks on, a staged all-reduce is cheaper in two rounds than when everybody reduces everything.
 _SHARDED_FROM = 4
 
 
 def pack_signature(call: Call, dtype: int, op: int) -> int:
-    """Packs all of a call's fingerprint but the count into one word."""
-    return call.seq << 32 | (call.root + 1) << 16 | (op + 1) << 10 | dtype << 5 | call.kind
+    """Packs all of a call's fingerprint but the count into one word; of the sequence number the lower 31 bits."""
+    return (call.seq & SEQ_MASK) << 32 | (call.root + 1) << 16 | (op + 1) << 10 | dtype << 5 | call.kind
 
 
 def unpack_signature(word: int, count: int) -> Signature:

@@ -13,7 +13,7 @@ import numpy as np
 from ddpflow.comm.backends.shm_control import ARRIVED, COUNT, READY, SIGNATURE, SLOT_WORDS
 from ddpflow.comm.backends.shm_engine import Engine
 from ddpflow.comm.backends.shm_moves import AllReduce
-from ddpflow.comm.backends.shm_operation import Operation, pack_signature
+from ddpflow.comm.backends.shm_operation import SEQ_MASK, Operation, pack_signature
 from ddpflow.comm.reduce import ReduceOp, combine_in_rank_order
 from ddpflow.comm.signature import Call, Kind, dtype_code
 from ddpflow.comm.work import CompletedWork, Work
@@ -65,7 +65,7 @@ class SmallReducer:
         buffers = rows[row]
         buffers[engine.index][:] = array
         slot = engine.own_slots + at
-        words[slot + SIGNATURE] = signature = call.seq << 32 | (op + 1) << 10 | signature
+        words[slot + SIGNATURE] = signature = (call.seq & SEQ_MASK) << 32 | (op + 1) << 10 | signature
         words[slot + COUNT] = n
         if fence is not None:
             fence()

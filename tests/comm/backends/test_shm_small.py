@@ -29,6 +29,17 @@ def test_results(n, dtype):
         assert np.array_equal(b, expected)
 
 
+def test_numbers_beyond_31_bits():
+    """A job that lives long enough to make more than 2**31 collectives goes on."""
+    first, second = make_world(2)
+    for seq in range(2**31 - 2, 2**31 + 3):
+        arrays = [np.full(2, 1.5), np.full(3000, 2.5)]
+        for array in arrays:
+            work = first.all_reduce(array, ReduceOp.SUM, call(seq))
+            at_once(work.wait, second.all_reduce(array.copy(), ReduceOp.SUM, call(seq)).wait)
+        assert [a[0] for a in arrays] == [3.0, 5.0]
+
+
 def test_what_is_not_for_the_short_way():
     """Large arrays, and any while something is in flight, are left to the long way, untouched."""
     first, _ = make_world(2, inline_bytes=64)
