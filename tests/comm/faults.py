@@ -57,7 +57,7 @@ def absent(rank: int, missing: list[int], seconds: float) -> None:
     """Some ranks never come to the second collective; they stay alive until the others have given up."""
     dist.barrier()
     if rank in missing:
-        time.sleep(seconds * 4)
+        time.sleep(seconds * 2.5)
     else:
         dist.all_reduce(np.zeros(3), timeout=seconds, tag="bucket 2: fc.weight")
 
@@ -67,7 +67,7 @@ def late(rank: int) -> list[str]:
     texts = []
     dist.barrier()
     if rank == 1:
-        time.sleep(1.0)
+        time.sleep(1.5)
     try:
         dist.all_reduce(np.zeros(3), timeout=0.4 if rank == 0 else 5.0)
     except Exception as error:
@@ -181,9 +181,9 @@ def monitored(rank: int, missing: list[int]) -> None:
     """A barrier that all reach, then one that some do not."""
     dist.monitored_barrier()
     if rank in missing:
-        time.sleep(2)
+        time.sleep(2.5)
     else:
-        dist.monitored_barrier(timeout=0.5)
+        dist.monitored_barrier(timeout=1.0)
 
 
 def cheap_wait(rank: int) -> float:
