@@ -8,8 +8,11 @@ import pytest
 
 from ddpflow.autograd.function import Function
 from ddpflow.autograd.mode import enable_grad
+from ddpflow.autograd.tensor import Tensor
 from ddpflow.comm.world import current_group
+from ddpflow.nn import BatchNorm1d, Linear, Sequential
 from ddpflow.nn.parallel.distributed import DistributedDataParallel as DDP
+from ddpflow.optim import SGD
 from ddpflow.testing import run_ranks
 from tests.nn.parallel.models import Weights, grads, tensor, total
 
@@ -117,3 +120,28 @@ def _dropped(rank):
 def test_dropping_the_wrapper_frees_it_without_the_collector():
     """No cycle holds the wrapper, the reducer or the module; afterwards gradients are local."""
     assert run_ranks(_dropped, 2) == [([True, True], 1.0, True), ([True, True], 2.0, True)]
+
+
+def _leaks(rank):
+    module = Sequential(Linear(6, 5), BatchNorm1d(5), Linear(5, 2))
+    ddp = DDP(module, unused="none")
+    optimizer = SGD(ddp.parameters(), lr=0.01, momentum=0.9)
+    counts = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(60):
+            optimizer.zero_grad()
+            total(ddp(tensor(np.random.default_rng(rank).standard_normal((4, 6)), np.float32))).backward()
+            optimizer.step()
+            counts.append(sum(isinstance(o, Tensor) for o in gc.get_objects()))
+    finally:
+        gc.enable()
+    return counts
+
+
+@pytest.mark.parametrize("backend", ["thread", "shm"])
+def test_steps_leave_nothing_behind(backend):
+    """With the collector off, the number of live tensors is the same after every step: there are no cycles."""
+    for counts in run_ranks(_leaks, 2 if backend == "shm" else 1, backend):
+        assert len(set(counts[2:])) == 1

@@ -42,7 +42,7 @@ def test_the_first_difference_is_shown_with_both_sides():
 
 def test_a_problem_of_one_rank_is_raised_on_all():
     """Problems come before differences, with the rank that has them."""
-    errors = run_ranks(_compare, 2, args=([["a"], ["b"]], [None, "nothing here"]), return_exceptions=True)
+    errors = run_ranks(_compare, 2, args=([["a"], ["b"]], [None, ModelError("nothing here")]), return_exceptions=True)
     assert all(isinstance(e, ModelError) and "rank 1: nothing here" in str(e) for e in errors)
     assert not any(isinstance(e, MismatchError) for e in errors)
 
