@@ -57,9 +57,9 @@ def in_half(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def caster(*args: Any, **kwargs: Any) -> Any:
         array = _first(args, kwargs)
-        if array is None:
-            return call(*args, **kwargs)
         on_cpu = array.__class__ is np.ndarray
+        if array is None or (on_cpu and array.dtype is _FLOAT32 and autocast_mode.cpu is None):
+            return call(*args, **kwargs)
         half = autocast_mode.cpu if on_cpu else autocast_mode.cuda
         if half is None:
             if not on_cpu or not _is_half(array.dtype) or not _same_dtype(args, kwargs, array.dtype):

@@ -37,7 +37,7 @@ from typing import Any
 from ddpflow.autograd.autocast import autocasting
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.dispatch import binary, general, unary, viewing
-from ddpflow.autograd.shortcuts import comparing, single
+from ddpflow.autograd.shortcuts import comparing, single, triple
 
 __all__ = ["REGISTRY", "Bools", "Complexes", "Definite", "Floats", "Ints", "Op", "apply", "op"]
 
@@ -171,6 +171,8 @@ def op(
         call = comparing(definition)
     elif count == 1 and not definition.variadic and not view:
         call = single(definition)
+    elif count == len(parameters) == 3 and required >= 2 and differentiable and not (promote or view or several):
+        call = triple(definition)
     else:
         call = general(definition)
     function: Any = functools.update_wrapper(autocasting(definition, call), rule)

@@ -1,4 +1,4 @@
-"""`general` written out for two more kinds of operations: one tensor with options, and two without a gradient."""
+"""`general` written out for more kinds of operations: one tensor with options, three tensors, two and no gradient."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddpflow.autograd.op import Op
     from ddpflow.autograd.tensor import Tensor
 
-__all__ = ["comparing", "single"]
+__all__ = ["comparing", "single", "triple"]
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -94,6 +94,69 @@ def single(definition: "Op") -> Callable[..., Any]:
         node.args = node.kwargs = node.versions = node.output_version = node.hooks = node.retained = node.outputs = None
         if saved:
             save(node, t, saved, (input, *options), kwargs)
+        t.needs_grad = True
+        return t
+
+    return call
+
+
+def triple(definition: "Op") -> Callable[..., Any]:
+    """The caller of a rule with three tensors, the last of which may be left out or None, and no options."""
+    rule, saves = definition.rule, definition.saves
+    full = general(definition)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or not 2 <= len(args) <= 3:
+            return full(*args, **kwargs)
+        a, b, c = args if len(args) == 3 else (*args, None)
+        try:
+            x, y = a.array, b.array
+            z = None if c is None else c.array
+        except AttributeError:
+            return full(*args)  # which says what is no tensor
+        before = silence(QUIET)
+        try:
+            out, vjps = rule(np if x.__class__ is _ndarray else array_module(x), x, y, z)
+        except (ValueError, TypeError, IndexError) as error:
+            raise explain(definition, error, (x, y, z)) from None
+        finally:
+            restore(before)
+        if out.__class__ is not _ndarray:
+            out = repair(out, x)
+        if out.dtype is not x.dtype:
+            out = narrowed(out, x)
+        t = _new(TensorBase.cls)
+        t.array = out
+        t._grad = t.meta = None
+        if not (grad_mode.enabled and (a.needs_grad or b.needs_grad or (c is not None and c.needs_grad))):
+            t.needs_grad = False
+            t.node = None
+            return t
+        edges: list[Any] = [None, None, None]
+        kept: list[Any] = [None, None, None]
+        saved = place = 0
+        for tensor, vjp in zip((a, b, c), vjps, strict=True):
+            if tensor is not None and tensor.needs_grad and vjp is not None:
+                if tensor.meta is not None and tensor.meta.view is not None:
+                    refresh(tensor)
+                parent = tensor.node
+                edges[place] = tensor if parent is None else parent
+                kept[place] = vjp
+                code = vjp.__code__
+                saved |= saves[code] if code in saves else classify(definition, vjp, (x, y, z), out)
+            place += 1
+        node = t.node = _new(Node)
+        node.op = definition
+        node.sequence = next_sequence()
+        node.shape = out.shape
+        node.dtype = out.dtype
+        node.edges = tuple(edges)
+        node.vjps = tuple(kept)
+        node.args = node.kwargs = node.versions = node.output_version = node.hooks = node.retained = node.outputs = None
+        if saved == 3 and a.meta is None and b.meta is None:
+            node.args = (a, b, None)
+        elif saved:
+            save(node, t, saved, (a, b, c))
         t.needs_grad = True
         return t
 

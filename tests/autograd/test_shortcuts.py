@@ -1,4 +1,4 @@
-"""Callers for one tensor with options, and for two operands without a gradient."""
+"""Callers for one tensor with options, for three tensors, and for two operands without a gradient."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 import ddpflow
 from ddpflow.autograd import no_grad
 from ddpflow.autograd.dispatch import general
+from ddpflow.autograd.ops.linear import linear
 from ddpflow.autograd.shortcuts import comparing, single
 from ddpflow.factories import tensor
 
@@ -82,3 +83,33 @@ def test_comparing_promotes_and_explains():
         _ = tensor([1.0, 2.0]) < tensor([1.0, 2.0, 3.0])
     result = tensor(1.0, requires_grad=True) > 0
     assert type(result.array) is np.ndarray and not result.requires_grad
+
+
+def test_three_tensors_with_the_last_left_out_or_none():
+    """A rule with three tensors records those that want a gradient, however the call was written."""
+    x, w, b = ddpflow.randn(4, 3), ddpflow.randn(2, 3, requires_grad=True), ddpflow.randn(2, requires_grad=True)
+    plain = linear(x, w).grad_fn
+    assert [edge is w for edge in plain.edges] == [False, True, False]
+    assert linear(x, w, None).grad_fn.edges == plain.edges
+    for out in (linear(x, w, b), linear(x, weight=w, bias=b), linear(input=x, weight=w, bias=b)):
+        assert out.grad_fn.edges == (None, w, b)
+        w.grad = b.grad = None
+        out.sum().backward()
+        assert b.grad.tolist() == [4.0, 4.0]
+    with ddpflow.no_grad():
+        assert linear(x, w, b).grad_fn is None
+
+
+def test_a_changed_input_of_three_is_noticed():
+    """The weight that the input's gradient needs was written to after the call."""
+    x, w = ddpflow.randn(4, 3, requires_grad=True), ddpflow.randn(2, 3)
+    out = linear(x, w)
+    w.add_(1.0)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        out.sum().backward()
+
+
+def test_what_is_no_tensor_among_three_is_named():
+    """The error is the one of the general way."""
+    with pytest.raises(TypeError, match=r"linear\(\) takes a tensor, not list"):
+        linear(ddpflow.randn(4, 3), [[1.0, 2.0, 3.0]])

@@ -34,15 +34,15 @@ def linear(xp, input, weight, bias=None):
             f"linear(): an input of shape {tuple(input.shape)} does not fit a weight of shape {tuple(weight.shape)}: "
             f"its last axis must have {features} elements"
         )
+    if input.ndim == 2 and weight.ndim == 2:
+        out = matmul_transposed(xp, input, weight, bias)
+        return out, (lambda g: g @ weight, lambda g: g.T @ input, lambda g: g.sum(0))
     if weight.ndim == 1 or input.ndim == 1:
         out = input @ weight.T
         out = out if bias is None else out + bias
         if weight.ndim == 1:
             return out, (lambda g: g[..., None] * weight, lambda g: g[..., None] * input, lambda g: g)
         return out, (lambda g: g @ weight, lambda g: g[:, None] * input, lambda g: g)
-    if input.ndim == 2:
-        out = matmul_transposed(xp, input, weight, bias)
-        return out, (lambda g: g @ weight, lambda g: g.T @ input, lambda g: g.sum(0))
     lead = input.shape[:-1]
     rows, width = math.prod(lead), weight.shape[0]
     out = matmul_transposed(xp, input.reshape(rows, features), weight, bias)
