@@ -102,6 +102,10 @@ class GroupBase:
         for backend in self._transports():
             backend.abort(cause)
 
+    def disown(self) -> None:
+        """Forbids the use of the group, without a word to the peers; for the child after a fork."""
+        self._closed = self._closed or "it belongs to the process that this one was forked from"
+
     def next_monitored(self) -> int:
         """Numbers the calls of ``monitored_barrier``, which goes through the store and is no collective."""
         self._n_monitored += 1

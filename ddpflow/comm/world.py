@@ -1,6 +1,7 @@
 """The state behind the default group: which world this process or thread is in, and the current group of a thread."""
 
 import contextlib
+import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -92,6 +93,7 @@ class World:
 # Ranks that are threads have a world each; otherwise the process has one.
 _thread_world = threading.local()
 _process_world: World | None = None
+_fork_guarded = False
 _scopes = threading.local()
 _solo: ProcessGroup | None = None
 
@@ -111,11 +113,22 @@ def required_world() -> World:
 
 def install_world(world: World, in_thread: bool) -> None:
     """Makes ``world`` the world of this process, or of this thread."""
-    global _process_world
+    global _process_world, _fork_guarded
     if in_thread:
         _thread_world.world = world
-    else:
-        _process_world = world
+        return
+    _process_world = world
+    if not _fork_guarded:
+        _fork_guarded = True
+        os.register_at_fork(after_in_child=_disown_world)
+
+
+def _disown_world() -> None:
+    """In a forked child: it is no rank, and must not touch its parent's transports."""
+    if _process_world is not None:
+        for group in _process_world.groups:
+            group.disown()
+        forget_world(_process_world)
 
 
 def forget_world(world: World) -> None:

@@ -108,13 +108,20 @@ def test_leaving_early_is_told(tmp_path):
 def test_a_forked_child_is_not_a_rank(tmp_path):
     """A child that ends, well or by an exception, leaves the group of its parent alone."""
     body = """
+group = dist.current_group()
 for fail in (False, True):
     pid = os.fork()
     if pid == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        for use in (group.barrier, dist.barrier):
+            try:
+                use()
+            except RuntimeError:
+                continue
+            os._exit(9)
         if fail: raise KeyError
         sys.exit(0)
-    os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == int(fail)
 dist.all_reduce(x)
 """
     for code, _, err in run_scripts(tmp_path, body):
