@@ -162,7 +162,7 @@ def write(target: TensorBase, value: Any, region: Any = None) -> Any:
         def rest(g: Any) -> Any:
             if whole:
                 return None
-            g = g.clone() if isinstance(g, TensorBase) else array_module(g).array(g)  # type: ignore[attr-defined]
+            g = g.clone() if isinstance(g, TensorBase) else array_module(g).array(g, order="C")  # type: ignore[attr-defined]
             g[index] = 0
             return g
 
@@ -205,7 +205,7 @@ def _rebase(tensor: TensorBase, edges: tuple[Any, Any], vjps: tuple[Any, Any]) -
     taken = view
 
     def rest(g: Any) -> Any:
-        g = g.clone() if isinstance(g, TensorBase) else array_module(g).array(g)  # type: ignore[attr-defined]
+        g = g.clone() if isinstance(g, TensorBase) else array_module(g).array(g, order="C")  # type: ignore[attr-defined]
         _view_of(taken, TensorBase.namespace if isinstance(g, TensorBase) else xp, g)[0][...] = 0
         return g
 

@@ -385,3 +385,16 @@ def test_many_writes_into_one_buffer():
         buffer[i] = w[0]
     buffer.sum().backward()
     assert w.grad.item() == 3000
+
+
+def test_the_gradients_memory_order_does_not_matter():
+    """A gradient that arrives transposed is zeroed where a flattened view was written."""
+    x = values(3, 4)
+    base = x * 1.0
+    base.view(-1)[2:5] = 0.0
+    base.reshape(-1).mul_(2.0)
+    weights = np.arange(12.0).reshape(4, 3)
+    (base.T * ddpflow.tensor(weights)).sum().backward()
+    expected = 2 * weights.T.copy()
+    expected.reshape(-1)[2:5] = 0
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
