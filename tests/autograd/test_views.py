@@ -398,3 +398,16 @@ def test_the_gradients_memory_order_does_not_matter():
     expected = 2 * weights.T.copy()
     expected.reshape(-1)[2:5] = 0
     np.testing.assert_array_equal(x.grad.numpy(), expected)
+
+
+def test_a_write_to_a_flat_view_with_a_column_major_gradient():
+    """The region's gradient is cut out also where the gradient that arrives is not in row-major order."""
+
+    def function(a):
+        x = a * 1.0
+        x.view(12)[3:6].add_(1.0)
+        return (x @ x.t()) @ x
+
+    a = ddpflow.tensor(np.linspace(-1.0, 1.0, 12).reshape(3, 4), requires_grad=True)
+    assert gradcheck(function, (a,))
+    assert gradgradcheck(function, (a,), fast_mode=True)

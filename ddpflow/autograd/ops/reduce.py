@@ -271,7 +271,7 @@ def _product_of_others(xp, a, axes):
     """For each element the product of the others along the axes: those on its left times those on its right."""
     rest = tuple([i for i in range(a.ndim) if i not in axes])
     order = (*rest, *axes)
-    moved = a.transpose(order)
+    moved = xp.transpose(a, order)
     flat = moved.reshape((*[a.shape[i] for i in rest], -1))
     count = flat.shape[-1]
     left, right = [xp.ones_like(flat[..., 0])], [xp.ones_like(flat[..., 0])]
@@ -280,7 +280,7 @@ def _product_of_others(xp, a, axes):
         right.append(right[-1] * flat[..., count - 1 - i])
     others = xp.stack(left, -1) * xp.stack(right[::-1], -1)
     back = [order.index(i) for i in range(a.ndim)]
-    return others.reshape(moved.shape).transpose(back)
+    return xp.transpose(others.reshape(moved.shape), back)
 
 
 @op(samples=[*_DIMS], promote="float")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddpflow
-from ddpflow.autograd import grad
+from ddpflow.autograd import grad, gradcheck, gradgradcheck
 from ddpflow.factories import full, ones, tensor
 
 INF, NAN = float("inf"), float("nan")
@@ -142,6 +142,14 @@ def test_prod_with_zeros():
     assert x.prod(1).shape == (2,)
     x.prod(1).sum().backward()
     assert x.grad.tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("name", ["prod", "cumprod"])
+def test_second_order_of_products_with_zeros(name):
+    """Also the gradient's gradient needs no division."""
+    x = leaf([[2.0, 0.0, 3.0], [0.0, 0.0, 4.0]])
+    assert gradcheck(lambda t: getattr(t, name)(1), (x,))
+    assert gradgradcheck(lambda t: getattr(t, name)(1), (x,))
 
 
 def test_logsumexp_with_infinities():
