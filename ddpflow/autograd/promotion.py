@@ -119,6 +119,8 @@ def common_list(definition: Any, args: tuple[Any, ...], arrays: list[Any]) -> li
     dtype = result_dtype(chosen)
     if definition.promote == "float" and kind_rank(dtype) < 2:
         dtype = as_numpy(get_default_dtype())
+    if dtype.kind in "iu" and definition.differentiable:
+        arrays[:count] = [_wrapped(x, dtype) if x.__class__ is int else x for x in arrays[:count]]
     done = [x.astype(dtype) if hasattr(x, "dtype") and x.dtype != dtype else x for x in arrays[:count]]
     return done + arrays[count:]
 

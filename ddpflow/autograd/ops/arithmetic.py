@@ -1,5 +1,6 @@
 """The arithmetic operators, with broadcasting: two tensors, or a tensor and a number."""
 
+from ddpflow.autograd.kernels.choose import choose
 from ddpflow.autograd.op import Floats, op
 from ddpflow.errors import ShapeError, ValueRangeError
 
@@ -175,7 +176,7 @@ def pow(xp, a, b):
     The gradient with respect to the base is 0 where the exponent is 0, and with respect to the exponent 0 where a zero
     base has an exponent of at least 0 (PyTorch's conventions).
     """
-    if b.__class__ in (int, float):
+    if b.__class__ in (int, float, bool):
         return a**b, (lambda g: xp.zeros_like(g) if b == 0 else g * (b * a ** (b - 1)), None)
 
     def to_base(g):
@@ -186,7 +187,18 @@ def pow(xp, a, b):
         base = xp.where((b >= 0) & (a == 0), 1.0, a)
         return g * (xp.log(base) * a**b)
 
+    if b.dtype.kind == "i" and a.__class__ is not float and getattr(a, "dtype", b.dtype).kind in "iub":
+        return _whole_power(xp, a, b), (to_base, to_exponent)
     return a**b, (to_base, to_exponent)
+
+
+def _whole_power(xp, a, b):
+    """Integers to integer powers: a negative power of anything but 1 and -1 is rounded to 0, as in PyTorch."""
+    negative = b < 0
+    if not negative.any():
+        return a**b
+    unit = (a == 1) | (a == -1)
+    return xp.where(negative & xp.logical_not(unit), 0, a ** xp.abs(b))
 
 
 def float_power(input, exponent):
@@ -216,8 +228,9 @@ def abs(xp, a):
 
 @op(samples=[((3, 4),), ((),)])
 def sign(xp, a):
-    """-1, 0 or 1."""
-    return (a if a.dtype.kind == "b" else xp.sign(a)), lambda g: xp.zeros_like(g)
+    """-1, 0 or 1; 0 for NaN."""
+    y = a if a.dtype.kind == "b" else xp.sign(a)
+    return (xp.where(y == y, y, 0) if a.dtype.kind == "f" else y), lambda g: xp.zeros_like(g)
 
 
 @op(
@@ -237,13 +250,13 @@ def sign(xp, a):
 def limited(xp, a, min, max):
     """The values held between two bounds, numbers or tensors; a bound that is None does not bind."""
     if min is None:
-        return xp.minimum(a, max), (lambda g: xp.where(a <= max, g, 0), None, lambda g: xp.where(a > max, g, 0))
+        return xp.minimum(a, max), (lambda g: choose(xp, a <= max, g, 0), None, lambda g: choose(xp, a > max, g, 0))
     if max is None:
-        return xp.maximum(a, min), (lambda g: xp.where(a >= min, g, 0), lambda g: xp.where(a < min, g, 0), None)
+        return xp.maximum(a, min), (lambda g: choose(xp, a >= min, g, 0), lambda g: choose(xp, a < min, g, 0), None)
     return xp.minimum(xp.maximum(a, min), max), (
-        lambda g: xp.where((a >= min) & (a <= max), g, 0),
-        lambda g: xp.where((a < min) & (min < max), g, 0),
-        lambda g: xp.where((a > max) | (max < min), g, 0),
+        lambda g: choose(xp, (a >= min) & (a <= max), g, 0),
+        lambda g: choose(xp, (a < min) & (min < max), g, 0),
+        lambda g: choose(xp, (a > max) | (max < min), g, 0),
     )
 
 
@@ -307,7 +320,7 @@ def _kind(a, b):
 
 def _refuse_integer_zero(a, b):
     """Integers have no infinity to give for a division by zero."""
-    if _kind(a, b) in "iub" and (b == 0 if not hasattr(b, "dtype") else (b == 0).any()):
+    if getattr(a, "size", 1) and _kind(a, b) in "iub" and (b == 0 if not hasattr(b, "dtype") else (b == 0).any()):
         raise ShapeError("ZeroDivisionError: integer division by zero")
 
 

@@ -306,6 +306,10 @@ def cross(input, other, dim=None):
         if not found:
             raise ShapeError(f"cross() needs a dimension of size 3; the shape is {tuple(input.array.shape)}")
         dim = found[0] - input.array.ndim
+    if input.array.ndim != other.array.ndim:
+        raise ShapeError(
+            f"cross() takes tensors of as many dimensions, not shapes {input.array.shape} and {other.array.shape}"
+        )
     if input.array.shape[dim] != 3 or other.array.shape[dim] != 3:
         raise ShapeError(
             f"cross() takes vectors of 3 elements; the shapes are {input.array.shape} and {other.array.shape}"

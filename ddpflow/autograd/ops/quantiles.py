@@ -8,7 +8,7 @@ from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.sorting import sort
 from ddpflow.autograd.ops.statistics import vector_norm
 from ddpflow.dtype import get_default_dtype
-from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
+from ddpflow.errors import DtypeError, IndexRangeError, ShapeError, ValueRangeError
 
 __all__ = ["corrcoef", "cov", "median", "mode", "nanmedian", "nanquantile", "quantile", "renorm"]
 
@@ -88,6 +88,10 @@ def mode_index(xp, input, dim):
     """The last index of the most frequent element along a dimension (the least of equally frequent ones)."""
     if input.ndim == 0:
         return xp.zeros((), xp.int64)
+    if input.shape[dim] == 0:
+        raise IndexRangeError(f"mode() over an empty dimension: shape {tuple(input.shape)}, dim {dim}")
+    if input.size == 0:
+        return xp.zeros(kept_shape(input.shape, (dim,)), xp.int64)
     rows = xp.moveaxis(input, dim, -1)
     equal = rows[..., :, None] == rows[..., None, :]
     counts = equal.sum(-1)

@@ -18,7 +18,7 @@ from ddpflow.autograd.ops.dims import (
 from ddpflow.autograd.ops.gathering import gather, place_each
 from ddpflow.autograd.ops.pairwise import maximum, minimum
 from ddpflow.dtype import as_dtype, as_numpy
-from ddpflow.errors import DtypeError, IndexRangeError
+from ddpflow.errors import DtypeError, IndexRangeError, ShapeError
 
 __all__ = [
     "all",
@@ -106,7 +106,7 @@ def amax(xp, input, dim=None, keepdim=False):
     """The greatest element over the given dimensions, or all; equal ones share the gradient evenly."""
     axes = axes_of(dim, input.ndim)
     if input.size == 0:
-        _nonempty(input.shape, axes)
+        _nonempty(input.shape, axes, dim)
     out = xp.asarray(input.max(axes, keepdims=keepdim))
     return out, lambda g: _even_share(xp, g, input, out, axes)
 
@@ -116,7 +116,7 @@ def amin(xp, input, dim=None, keepdim=False):
     """The least element over the given dimensions, or all; equal ones share the gradient evenly."""
     axes = axes_of(dim, input.ndim)
     if input.size == 0:
-        _nonempty(input.shape, axes)
+        _nonempty(input.shape, axes, dim)
     out = xp.asarray(input.min(axes, keepdims=keepdim))
     return out, lambda g: _even_share(xp, g, input, out, axes)
 
@@ -127,7 +127,9 @@ def _even_share(xp, g, input, out, axes):
     return xp.where(chosen, g.reshape(kept) / chosen.sum(axes, keepdims=True), 0)
 
 
-def _nonempty(shape, axes):
+def _nonempty(shape, axes, dim=0):
+    if dim is None:
+        raise ShapeError(f"no greatest or least of no elements: give a dimension for a tensor of shape {tuple(shape)}")
     for axis in axes:
         if shape[axis] == 0:
             raise IndexRangeError(

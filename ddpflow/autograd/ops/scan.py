@@ -5,6 +5,7 @@ from ddpflow.autograd.ops.dims import axis_of, named_result, narrow, wide
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.joining import cat
 from ddpflow.dtype import as_numpy
+from ddpflow.errors import ShapeError
 
 __all__ = [
     "cummax",
@@ -137,6 +138,8 @@ def cummin(input, dim):
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """The n-th differences of neighbours along a dimension, after putting ``prepend`` before and ``append`` behind."""
+    if input.array.ndim == 0:
+        raise ShapeError("diff() takes tensors of at least one dimension")
     axis = axis_of(dim, input.array.ndim)
     if n == 0:
         return input

@@ -132,6 +132,18 @@ def test_pow_of_integers_to_a_negative_power():
         tensor([2]) ** -1
 
 
+def test_negative_powers_of_integer_tensors():
+    """They are rounded to 0, but for powers of 1 and -1; empty integer divisions do not raise."""
+    assert (tensor([2, 1, -1, -1]) ** tensor([-1, -3, -2, -3])).tolist() == [0, 1, 1, -1]
+    assert (2 ** tensor([-1, 3])).tolist() == [0, 8]
+    assert (ddpflow.zeros(0, dtype="int64") // 0).shape == (0,)
+
+
+def test_sign_of_nan_is_zero():
+    """As in PyTorch."""
+    assert ddpflow.sign(tensor([float("nan"), -2.0])).tolist() == [0.0, -1.0]
+
+
 def test_clamp():
     """Bounds are inclusive for the gradient, may be tensors, and max wins over min; without any it is refused."""
     x = leaf([-2.0, -1.0, 0.0, 1.0, 2.0])

@@ -112,6 +112,8 @@ def test_extremes_of_nothing():
         ddpflow.zeros(0, 3).amax(0)
     with pytest.raises(IndexError):
         ddpflow.zeros(0).argmax()
+    with pytest.raises(RuntimeError, match="give a dimension"):
+        ddpflow.zeros(0, 2).max()
     assert tensor(3.0).max(0).indices.item() == 0
     assert tensor(3.0).argmax(-1).item() == 0
 
