@@ -1,5 +1,6 @@
 """Comparisons, tests of elements, logic on booleans and bits, and `where`. None but `where` has a gradient."""
 
+from ddpflow.autograd.kernels.choose import choose
 from ddpflow.autograd.op import Bools, Ints, op
 from ddpflow.dtype import as_numpy, get_default_dtype
 from ddpflow.errors import DtypeError
@@ -207,12 +208,12 @@ def chosen(xp, input, other, condition):
     """As `where`, with the condition last."""
     if hasattr(condition, "dtype") and condition.dtype.name != "bool":
         raise DtypeError(f"where() takes a boolean condition, not {condition.dtype}; compare first, as in x > 0")
-    out = xp.where(condition, input, other)
+    out = choose(xp, condition, input, other)
     if not hasattr(input, "dtype") and not hasattr(other, "dtype") and out.dtype.kind == "f":
         out = out.astype(as_numpy(get_default_dtype()))
     return out, (
-        lambda g: xp.where(condition, g, 0),
-        lambda g: xp.where(condition, 0, g),
+        lambda g: choose(xp, condition, g, 0),
+        lambda g: choose(xp, condition, 0, g),
     )
 
 

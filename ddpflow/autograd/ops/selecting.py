@@ -3,6 +3,7 @@
 import math
 
 from ddpflow.autograd.kernels.accumulate import accumulate
+from ddpflow.autograd.kernels.choose import choose
 from ddpflow.autograd.op import Bools, Ints, apply, op
 from ddpflow.autograd.ops.dims import axis_of
 from ddpflow.autograd.ops.gathering import checked_index, gather
@@ -219,9 +220,9 @@ def put(input, index, source, accumulate=False):
 def _masked_fill(xp, a, value, mask):
     """A value where the mask is true, the tensor elsewhere."""
     filler = value if not hasattr(value, "astype") else value.astype(a.dtype)
-    return xp.where(mask, filler, a).astype(a.dtype, copy=False), (
-        lambda g: xp.where(mask, 0, g),
-        lambda g: xp.where(mask, g, 0),
+    return choose(xp, mask, filler, a).astype(a.dtype, copy=False), (
+        lambda g: choose(xp, mask, 0, g),
+        lambda g: choose(xp, mask, g, 0),
     )
 
 
