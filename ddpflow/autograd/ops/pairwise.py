@@ -2,6 +2,7 @@
 
 import math
 
+from ddpflow.autograd.kernels.choose import choose
 from ddpflow.autograd.op import Floats, Ints, op
 
 __all__ = [
@@ -31,8 +32,8 @@ _POSITIVE = Floats((3, 4), 0.5, 2.0)
 def maximum(xp, a, b):
     """The greater of two, element by element; where they are equal each gets half of the gradient."""
     return xp.maximum(a, b), (
-        lambda g: xp.where(a == b, g * 0.5, xp.where(a < b, 0, g)),
-        lambda g: xp.where(a == b, g * 0.5, xp.where(b < a, 0, g)),
+        lambda g: choose(xp, a == b, g * 0.5, choose(xp, a < b, 0, g)),
+        lambda g: choose(xp, a == b, g * 0.5, choose(xp, b < a, 0, g)),
     )
 
 
@@ -40,8 +41,8 @@ def maximum(xp, a, b):
 def minimum(xp, a, b):
     """The smaller of two, element by element; where they are equal each gets half of the gradient."""
     return xp.minimum(a, b), (
-        lambda g: xp.where(a == b, g * 0.5, xp.where(a > b, 0, g)),
-        lambda g: xp.where(a == b, g * 0.5, xp.where(b > a, 0, g)),
+        lambda g: choose(xp, a == b, g * 0.5, choose(xp, a > b, 0, g)),
+        lambda g: choose(xp, a == b, g * 0.5, choose(xp, b > a, 0, g)),
     )
 
 
@@ -49,8 +50,8 @@ def minimum(xp, a, b):
 def fmax(xp, a, b):
     """The greater of two; where one is NaN, the other."""
     return xp.fmax(a, b), (
-        lambda g: xp.where((a >= b) | (b != b), g, 0),
-        lambda g: xp.where((a >= b) | (b != b), 0, g),
+        lambda g: choose(xp, (a >= b) | (b != b), g, 0),
+        lambda g: choose(xp, (a >= b) | (b != b), 0, g),
     )
 
 
@@ -58,8 +59,8 @@ def fmax(xp, a, b):
 def fmin(xp, a, b):
     """The smaller of two; where one is NaN, the other."""
     return xp.fmin(a, b), (
-        lambda g: xp.where((a <= b) | (b != b), g, 0),
-        lambda g: xp.where((a <= b) | (b != b), 0, g),
+        lambda g: choose(xp, (a <= b) | (b != b), g, 0),
+        lambda g: choose(xp, (a <= b) | (b != b), 0, g),
     )
 
 
@@ -80,7 +81,7 @@ def hypot(xp, a, b):
 def copysign(xp, a, b):
     """The magnitude of the first with the sign of the second."""
     return xp.copysign(a, b), (
-        lambda g: xp.where(a == 0, 0, g * xp.copysign(xp.ones_like(g), b) * xp.sign(a)),
+        lambda g: choose(xp, a == 0, 0, g * xp.copysign(xp.ones_like(g), b) * xp.sign(a)),
         lambda g: xp.zeros_like(g),
     )
 
@@ -107,7 +108,7 @@ def _share(xp, other, own):
 def xlogy(xp, a, b):
     """``a * log(b)``, and 0 where a is 0 (unless b is NaN)."""
     return xp.where((a == 0) & (b == b), 0, a * xp.log(b)), (
-        lambda g: xp.where((a == 0) & (b <= 0), 0, g * xp.log(xp.where((a == 0) & (b <= 0), 1, b))),
+        lambda g: choose(xp, (a == 0) & (b <= 0), 0, g * xp.log(choose(xp, (a == 0) & (b <= 0), 1, b))),
         lambda g: g * a / b,
     )
 
