@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ddpflow.autograd.base import RemovableHandle, TensorBase, wrap
+from ddpflow.autograd.base import RemovableHandle, TensorBase, meta_of, wrap
 from ddpflow.autograd.mode import enable_grad
 from ddpflow.device import array_module
 from ddpflow.errors import DtypeError, ValueRangeError
@@ -83,9 +83,8 @@ class Optimizer:
         raise NotImplementedError
 
     def advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Move the numbers in the state on, once a step and before `update`; the count of steps, where there is one."""
-        if "step" in state:
-            state["step"] += 1
+        """Move the numbers in the state on, once a step and before `update`, where ``"step"`` is among them."""
+        state["step"] += 1
 
     def update(self, xp: Any, param: Any, grad: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         """Change ``param`` (and the arrays in ``state``) in place by ``grad``, which must stay as it is."""
@@ -121,19 +120,19 @@ class Optimizer:
         return loss
 
     def _step_one(self, param: Any, grad: Any, options: dict[str, Any]) -> None:
-        array = param.array
-        xp = array_module(array)
-        half = array.itemsize == 2  # float16 and bfloat16 are updated in float32
-        work = array.astype(np.float32) if half else array
-        if half:
-            grad = grad.astype(np.float32)
+        array = work = param.array
+        half = array.itemsize == 2
+        if half:  # float16 and bfloat16 are updated in float32
+            work, grad = array.astype(np.float32), grad.astype(np.float32)
+        xp = np if work.__class__ is np.ndarray else array_module(work)
         state = self.state.get(param)
         if not state:
             state = self.state[param] = {
                 k: v if isinstance(v, (int, float)) or v is None else wrap(v)
                 for k, v in self.init_state(xp, work, options).items()
             }
-        self.advance(state, options)
+        if "step" in state:
+            self.advance(state, options)
         arrays = {k: v.array if isinstance(v, TensorBase) else v for k, v in state.items()}
         if options.get("maximize"):
             grad = -grad
@@ -147,17 +146,14 @@ class Optimizer:
             self.update(xp, work, grad, arrays, options)
         else:
             flat, flat_grad = work.reshape(-1), grad.reshape(-1)
-            flats = {
-                k: v.reshape(-1) if isinstance(v, np.ndarray) and v.shape == work.shape else v
-                for k, v in arrays.items()
-            }
+            flats = {k: v.reshape(-1) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
             for start in range(0, size, BLOCK):
                 part = slice(start, start + BLOCK)
                 block = {k: v[part] if isinstance(v, np.ndarray) else v for k, v in flats.items()}
                 self.update(xp, flat[part], flat_grad[part], block, options)
         if half:
             array[...] = work
-        param.bump_version()
+        meta_of(param).version.value += 1
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero in place."""

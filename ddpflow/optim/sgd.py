@@ -58,7 +58,11 @@ class SGD(Optimizer):
 
     def init_state(self, xp: Any, param: Any, group: dict[str, Any]) -> dict[str, Any]:
         """A velocity, when there is momentum."""
-        return {"momentum_buffer": xp.zeros_like(param), "step": 0} if group["momentum"] else {}
+        if not group["momentum"]:
+            return {}
+        state = {"momentum_buffer": xp.zeros_like(param)}
+        # From zeros the first velocity is the gradient itself; only with dampening the first step must be known.
+        return {**state, "step": 0} if group["dampening"] else state
 
     def update(self, xp: Any, param: Any, grad: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         """One step of one parameter."""
@@ -67,10 +71,7 @@ class SGD(Optimizer):
         momentum = group["momentum"]
         if momentum:
             velocity = state["momentum_buffer"]
-            if state["step"] == 1:
-                velocity[...] = grad
-            else:
-                velocity *= momentum
-                velocity += grad if not group["dampening"] else (1 - group["dampening"]) * grad
+            velocity *= momentum
+            velocity += grad if state.get("step", 1) == 1 else (1 - group["dampening"]) * grad
             grad = grad + momentum * velocity if group["nesterov"] else velocity
         param -= group["lr"] * grad
