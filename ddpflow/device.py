@@ -4,14 +4,28 @@ CuPy is looked up among the modules already loaded and imported only when a user
 """
 
 import importlib.util
+import os
 import sys
+import threading
 from typing import Any
 
 import numpy as np
 
 from ddpflow.errors import DeviceError
 
-__all__ = ["Device", "array_module", "as_device", "device_of", "mark_modified", "move", "unwrap", "usable_cupy"]
+__all__ = [
+    "Device",
+    "array_module",
+    "as_device",
+    "current_gpu",
+    "device_of",
+    "mark_modified",
+    "move",
+    "required_cupy",
+    "unwrap",
+    "usable_cupy",
+    "use_gpu",
+]
 
 
 class Device:
@@ -52,6 +66,8 @@ class Device:
 
 
 _CPU = Device("cpu")
+# What launchers call a process's number on its host: torchrun and ddprun, Open MPI, Slurm, MPICH.
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID")
 
 
 def as_device(value: Any) -> Device:
@@ -82,15 +98,76 @@ def move(array: Any, device: Device) -> Any:
     """The array on the given device: itself when it is there already, else a copy.
 
     Raises:
-        DeviceError: When the device is a GPU and CuPy is not installed or sees no GPU.
+        DeviceError: When the device is a GPU and CuPy is not installed, sees no GPU, or none of that number.
     """
     if device_of(array).type == device.type and (device.type == "cpu" or device.index in (None, array.device.id)):
         return array
     if device.type == "cpu":
-        return array_module(array).asnumpy(array)
-    cupy = _import_cupy()
-    with cupy.cuda.Device(0 if device.index is None else device.index):
-        return cupy.asarray(array)
+        with array.device:
+            return array_module(array).asnumpy(array)
+    cupy = required_cupy()
+    with _place(cupy, device.index):
+        return cupy.asarray(array) if isinstance(array, np.ndarray) else _from_other_gpu(cupy, array)
+
+
+def _from_other_gpu(cupy: Any, array: Any) -> Any:
+    """A copy on the current GPU; the streams of both wait for each other, the host for none."""
+    here, copied = cupy.cuda.get_current_stream(), cupy.cuda.Event(disable_timing=True)
+    with cupy.cuda.Device(array.device.id):
+        there = cupy.cuda.get_current_stream()
+        ready = cupy.cuda.Event(disable_timing=True)
+        ready.record(there)
+    here.wait_event(ready)
+    result = array.copy()
+    copied.record(here)
+    with cupy.cuda.Device(array.device.id):
+        there.wait_event(copied)
+    return result
+
+
+class _Chosen(threading.local):
+    """Whether this thread has chosen its GPU."""
+
+    done = False
+
+
+_chosen = _Chosen()
+
+
+def current_gpu() -> int:
+    """The number of this thread's current GPU: at first that of this process's LOCAL_RANK, round and round.
+
+    Raises:
+        DeviceError: When there is no usable GPU.
+    """
+    cupy = required_cupy()
+    runtime = cupy.cuda.runtime
+    if not _chosen.done:
+        _chosen.done = True
+        # Read here, not in comm/env.py: a model may be put on its GPU before anything of comm is loaded.
+        local_rank = next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "")
+        if local_rank.isdigit() and not runtime.getDevice():  # another number was chosen through CuPy itself
+            cupy.cuda.Device(int(local_rank) % runtime.getDeviceCount()).use()
+    return int(runtime.getDevice())
+
+
+def use_gpu(index: int) -> None:
+    """Make a GPU this thread's current one.
+
+    Raises:
+        DeviceError: When there is no such GPU.
+    """
+    cupy = required_cupy()
+    _place(cupy, index).use()
+    _chosen.done = True
+
+
+def _place(cupy: Any, index: int | None) -> Any:
+    """CuPy's device of a number, or the current one."""
+    count = int(cupy.cuda.runtime.getDeviceCount())
+    if index is not None and not 0 <= index < count:
+        raise DeviceError(f"there is no GPU {index}; this machine has {count}")
+    return cupy.cuda.Device(current_gpu() if index is None else index)
 
 
 def usable_cupy() -> Any:
@@ -98,12 +175,17 @@ def usable_cupy() -> Any:
     if "cupy" not in sys.modules and importlib.util.find_spec("cupy") is None:
         return None
     try:
-        return _import_cupy()
+        return required_cupy()
     except DeviceError:
         return None
 
 
-def _import_cupy() -> Any:
+def required_cupy() -> Any:
+    """CuPy, imported now if need be.
+
+    Raises:
+        DeviceError: It is not installed, or sees no GPU; the text says what to do.
+    """
     try:
         import cupy
     except ImportError:

@@ -5,18 +5,33 @@ from contextlib import contextmanager
 from typing import Any
 
 from ddpflow.cuda import amp
-from ddpflow.device import as_device, usable_cupy
+from ddpflow.cuda.streams import (
+    Event,
+    Stream,
+    current_stream,
+    default_stream,
+    gpu_number,
+    set_stream,
+    stream,
+)
+from ddpflow.device import current_gpu, usable_cupy, use_gpu
 from ddpflow.errors import DeviceError
 from ddpflow.random import default_generator
 from ddpflow.random import manual_seed as _manual_seed
 
 __all__ = [
+    "Event",
+    "Stream",
     "amp",
     "current_device",
+    "current_stream",
+    "default_stream",
     "device",
     "device_count",
     "empty_cache",
+    "get_device_capability",
     "get_device_name",
+    "get_device_properties",
     "get_rng_state",
     "is_available",
     "is_bf16_supported",
@@ -24,11 +39,14 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "mem_get_info",
     "memory_allocated",
     "memory_reserved",
     "reset_peak_memory_stats",
     "set_device",
     "set_rng_state",
+    "set_stream",
+    "stream",
     "synchronize",
 ]
 
@@ -41,16 +59,6 @@ def _cupy() -> Any:
             "there is no GPU here that CuPy can use: see nvidia-smi, and pip install 'ddpflow[cuda13]' (or cuda12)"
         )
     return cupy
-
-
-def _index(place: Any) -> int:
-    """The number of a device given as a number, a name or a device; the current one for None."""
-    if place is None:
-        return current_device()
-    found = as_device(place)
-    if found.type != "cuda":
-        raise DeviceError(f"{found} is no GPU")
-    return current_device() if found.index is None else found.index
 
 
 def is_available() -> bool:
@@ -71,7 +79,8 @@ def device_count() -> int:
 
 def current_device() -> int:
     """The number of this thread's current GPU."""
-    return int(_cupy().cuda.runtime.getDevice())
+    _cupy()
+    return current_gpu()
 
 
 def set_device(device: Any) -> None:
@@ -80,34 +89,44 @@ def set_device(device: Any) -> None:
     Raises:
         DeviceError: When there is no such GPU.
     """
-    index = _index(device)
+    index = gpu_number(device)
     if not 0 <= index < device_count():
         raise DeviceError(f"there is no GPU {index}; this machine has {device_count()}")
-    _cupy().cuda.Device(index).use()
+    use_gpu(index)
 
 
 @contextmanager
 def device(device: Any) -> Iterator[None]:
     """Make a GPU the current one inside a ``with`` block."""
-    with _cupy().cuda.Device(_index(device)):
+    with _cupy().cuda.Device(gpu_number(device)):
         yield
 
 
 def synchronize(device: Any = None) -> None:
     """Wait until a GPU has finished all work."""
-    _cupy().cuda.Device(_index(device)).synchronize()
+    _cupy().cuda.Device(gpu_number(device)).synchronize()
 
 
 def get_device_name(device: Any = None) -> str:
     """The name of a GPU."""
-    name = _cupy().cuda.runtime.getDeviceProperties(_index(device))["name"]
+    name = _cupy().cuda.runtime.getDeviceProperties(gpu_number(device))["name"]
     return str(name.decode() if isinstance(name, bytes) else name)
+
+
+def get_device_properties(device: Any = None) -> dict[str, Any]:
+    """What CUDA tells of a GPU, by CUDA's names."""
+    return dict(_cupy().cuda.runtime.getDeviceProperties(gpu_number(device)))
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability of a GPU, such as ``(9, 0)``."""
+    found = get_device_properties(device)
+    return int(found["major"]), int(found["minor"])
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True when the GPU computes in bfloat16 (compute capability 8.0 and later)."""
-    cupy = usable_cupy()
-    return cupy is not None and int(cupy.cuda.Device().compute_capability) >= 80
+    return is_available() and get_device_capability() >= (8, 0)
 
 
 def manual_seed(seed: int) -> None:
@@ -126,12 +145,12 @@ def get_rng_state(device: Any = None) -> Any:
     Raises:
         DeviceError: Always, for now: CuPy's generators do not tell their state.
     """
-    return default_generator(f"cuda:{_index(device)}").get_state()
+    return default_generator(f"cuda:{gpu_number(device)}").get_state()
 
 
 def set_rng_state(new_state: Any, device: Any = None) -> None:
     """Put back the state of a GPU's random stream."""
-    default_generator(f"cuda:{_index(device)}").set_state(new_state)
+    default_generator(f"cuda:{gpu_number(device)}").set_state(new_state)
 
 
 def empty_cache() -> None:
@@ -141,16 +160,28 @@ def empty_cache() -> None:
         cupy.get_default_memory_pool().free_all_blocks()
 
 
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Free and total bytes of a GPU's memory."""
+    free, total = _cupy().cuda.Device(gpu_number(device)).mem_info
+    return int(free), int(total)
+
+
 def memory_allocated(device: Any = None) -> int:
     """Bytes of GPU memory in use."""
-    cupy = usable_cupy()
-    return 0 if cupy is None else int(cupy.get_default_memory_pool().used_bytes())
+    return _of_pool("used_bytes", device)
 
 
 def memory_reserved(device: Any = None) -> int:
     """Bytes of GPU memory that the pool holds, in use or not."""
+    return _of_pool("total_bytes", device)
+
+
+def _of_pool(question: str, device: Any) -> int:
     cupy = usable_cupy()
-    return 0 if cupy is None else int(cupy.get_default_memory_pool().total_bytes())
+    if cupy is None:
+        return 0
+    with cupy.cuda.Device(gpu_number(device)):  # CuPy answers for the current device
+        return int(getattr(cupy.get_default_memory_pool(), question)())
 
 
 def max_memory_allocated(device: Any = None) -> int:

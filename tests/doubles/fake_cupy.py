@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.random import _threads
 from tests.doubles import memory, nccl, timeline
 from tests.doubles.memory import NAMES, call, fresh_array, launch, ndarray
 from tests.doubles.timeline import state
@@ -276,6 +277,8 @@ def installed(devices: int = 1) -> Iterator[timeline.State]:
         yield state()
         assert not state().violations, state().violations
     finally:
+        for key in [key for key in _threads.by_device if key[0] == "cuda"]:
+            del _threads.by_device[key]
         for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:
             del sys.modules[name]
         sys.modules.update(before)

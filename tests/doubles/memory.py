@@ -34,11 +34,11 @@ class Memory:
         self.machine = machine
         self.written: tuple[Any, int] | None = None
         self.reads: dict[Any, int] = {}
-        self.pending: Any = None  # a collective that has not been carried out yet and writes here
+        self.pending: list[Any] = []  # collectives that have not been carried out yet and write here
 
-    def use(self, stream: Any, tick: int, write: bool) -> None:
+    def use(self, stream: Any, tick: int, write: bool, anywhere: bool = False) -> None:
         """Check one use and remember it."""
-        if stream._device != self.device:
+        if stream._device != self.device and not anywhere:
             raise ValueError(
                 f"Array device must be same as the current device: array device = {self.device} while current = "
                 f"{stream._device}"
@@ -247,6 +247,8 @@ class ndarray:
         if masks:
             state().syncs.append("boolean index")
         result = self._a[plain]
+        if isinstance(result, np.generic):  # NumPy has read it; a GPU gives a view
+            result = self._a[(*plain, ...) if isinstance(plain, tuple) else (plain, ...)]
         return view_of(result, self) if not arrays and isinstance(result, np.ndarray) else wrap(result, [self])
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -260,8 +262,8 @@ class ndarray:
             self._a[plain] = value._a if source else value
 
     def copy(self, order: str = "C") -> "ndarray":
-        """A copy."""
-        launch([self], [])
+        """A copy on the current device."""
+        launch([self], [], anywhere=True)
         return fresh_array(self._a.copy(order))
 
     __copy__ = copy
@@ -304,7 +306,7 @@ def index_of(key: Any) -> tuple[Any, list[ndarray]]:
     return (tuple(plain) if isinstance(key, tuple) else plain[0]), arrays
 
 
-def launch(reads: list[ndarray], writes: list[ndarray]) -> Any:
+def launch(reads: list[ndarray], writes: list[ndarray], anywhere: bool = False) -> Any:
     """An operation on the current stream that reads and writes arrays."""
     machine = state()
     with machine.lock:
@@ -313,17 +315,12 @@ def launch(reads: list[ndarray], writes: list[ndarray]) -> Any:
         machine.launches += 1
         waiting = []
         for a in reads:
-            a._memory.use(stream, tick, False)
+            a._memory.use(stream, tick, False, anywhere)
         for a in writes:
             a._memory.use(stream, tick, True)
         for a in (*reads, *writes):
-            if a._memory.pending is not None:
-                waiting.append(a._memory)
-    for memory in waiting:
-        # The stand-in computes at once, so it waits here for what the stream would wait for.
-        if memory.pending is not None:
-            wait_for([memory.pending])
-            memory.pending = None
+            waiting += a._memory.pending
+    wait_for(waiting)  # the stand-in computes at once, so it waits here for what the stream would wait for
     return stream
 
 

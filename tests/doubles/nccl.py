@@ -44,8 +44,8 @@ class Entry:
         """The stream goes on."""
         self.done = True
         for memory in self.memories:
-            if memory.pending is self:
-                memory.pending = None
+            if self in memory.pending:
+                memory.pending.remove(self)
 
     def wait(self, timeout: float) -> None:
         """Wait a little."""
@@ -201,7 +201,7 @@ class NcclCommunicator:
                 memories.append(memory)
         entry = Entry(self._room, what, *arrays, memories)
         for memory in memories:
-            memory.pending = entry
+            memory.pending.append(entry)
         where.pending.append(entry)
         self._mine = [e for e in self._mine if not e.done] + [entry]
         with self._room.changed:

@@ -81,11 +81,18 @@ def merge(into: dict[int, int], other: dict[int, int]) -> None:
             into[key] = tick
 
 
+class _Null:
+    """``Stream.null``: the default stream of the current device."""
+
+    def __get__(self, instance: Any, owner: Any) -> "Stream":
+        return state().null_stream(state().current_device())
+
+
 class Stream:
     """``cupy.cuda.Stream``."""
 
     _numbers = iter(range(1, 1 << 30))
-    null: "Stream"
+    null = _Null()
 
     def __init__(
         self,
