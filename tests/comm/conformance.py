@@ -147,9 +147,7 @@ class Conformance:
         for rank in (0, 2):
             assert isinstance(errors[rank], CollectiveTimeout), errors[rank]
             text = str(errors[rank])
-            assert text.startswith(
-                f"rank {rank}: all_reduce #2 (bucket 2: fc.weight) got no answer from rank 1 in 1 s"
-            )
+            assert text.startswith(f"rank {rank}: all_reduce #2 (bucket 2: fc.weight) got no answer from rank 1 in 1 s")
 
     def test_all_missing_ranks_are_named(self):
         """Every waiting rank names all that did not come, and none that came and gave up."""
