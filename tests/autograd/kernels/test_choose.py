@@ -22,7 +22,7 @@ def test_equals_where(rng, dtype, shape):
 
 
 def test_leaves_the_rest_to_where(rng):
-    """Other dtypes, shapes that broadcast, memory with gaps."""
+    """Other dtypes, shapes that broadcast, other memory orders."""
     mask = rng.random((100, 100)) < 0.5
     a = rng.standard_normal((100, 100))
     for left, right in ((a.T, a), (a[:1], a), (a.astype(np.int64), 3), (a, a.astype(np.float32)), (a, a[0, 0])):
