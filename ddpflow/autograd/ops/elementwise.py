@@ -232,7 +232,8 @@ def sgn(xp, x):
     """The sign; for complex numbers the number on the unit circle with the same angle."""
     if x.dtype.kind == "c":
         return xp.sign(x), lambda g: xp.conj(_across(xp, xp.conj(g), x))
-    return (x if x.dtype.kind == "b" else xp.sign(x)), lambda g: xp.zeros_like(g)
+    y = x if x.dtype.kind == "b" else xp.sign(x)
+    return (xp.where(y == y, y, 0) if x.dtype.kind == "f" else y), lambda g: xp.zeros_like(g)
 
 
 def _across(xp, g, x):

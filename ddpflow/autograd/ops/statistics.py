@@ -3,6 +3,7 @@
 import math
 import warnings
 
+from ddpflow.autograd.kernels.spread import spread
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.dims import axes_of, is_half, kept_shape, narrow, need_floating, need_real, wide
 from ddpflow.autograd.ops.reduce import amax, amin, mean, sum
@@ -128,6 +129,15 @@ def norm2(xp, input, dim=None, keepdim=False):
     return out, vjp
 
 
+@op(samples=[((3, 4),), ((3, 4), 1), ((2, 3, 4), [0, -1], True)])
+def norm0(xp, input, dim=None, keepdim=False):
+    """How many elements are not 0, in the input's dtype; its gradient is 0."""
+    axes, shape = axes_of(dim, input.ndim), input.shape
+    kept = kept_shape(shape, axes)
+    count = (input != 0).sum(axes, keepdims=keepdim)
+    return count.astype(input.dtype), lambda g: spread(xp, xp.zeros_like(g), kept, shape)
+
+
 @op(samples=[((3, 4), 3.0), ((3, 4), 1.5, 1), ((2, 3, 4), 4, [0, -1], True), ((3, 4), -1.0, 0)], tensors=1)
 def norm_p(xp, input, p, dim=None, keepdim=False):
     """``sum(|x| ** p) ** (1 / p)``; its gradient where the norm or an element is 0 is 0."""
@@ -172,7 +182,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     if ord == -math.inf:
         return amin(abs(x), dim, keepdim)
     if ord == 0:
-        return sum((x != 0).to(x.dtype), dim, keepdim) + 0 * sum(x, dim, keepdim)
+        return norm0(x, dim, keepdim)
     return norm_p(x, ord, dim, keepdim)
 
 

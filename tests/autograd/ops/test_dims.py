@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from ddpflow.autograd.ops.dims import axes_of, axis_of, is_half, kept_shape, named_result, wide
+from ddpflow.autograd.ops.dims import (
+    axes_of,
+    axis_of,
+    is_half,
+    kept_shape,
+    named_result,
+    narrow,
+    need_floating,
+    need_one_dtype,
+    need_real,
+    some_axes,
+    wide,
+)
 from ddpflow.dtype import bfloat16, float16, float32, int16
 
 
@@ -32,3 +44,24 @@ def test_small_helpers():
     a = np.ones(2, np.float32)
     assert wide(np, a) is a and wide(np, a.astype(np.float16)).dtype == np.float32
     assert named_result("pair", "left", "right")(1, 2)._asdict() == {"left": 1, "right": 2}
+
+
+def test_some_axes_and_narrow():
+    """None stays None, for NumPy's quick way; an array of the right dtype is not copied."""
+    assert some_axes(None, 2) is None and some_axes(-1, 2) == (1,)
+    assert kept_shape((2, 3), None) == (1, 1)
+    a = np.ones(2, np.float32)
+    assert narrow(a, a.dtype) is a and narrow(a, np.dtype(np.float16)).dtype == np.float16
+
+
+def test_refusals():
+    """Integers, complex numbers and mixed dtypes are refused with the operation's name and their dtypes."""
+    with pytest.raises(NotImplementedError, match="f.*int64"):
+        need_floating("f", np.ones(2, np.int64))
+    with pytest.raises(NotImplementedError, match="f.*complex128"):
+        need_real("f", np.ones(2, np.complex128))
+    with pytest.raises(RuntimeError, match="f.*float32.*float64"):
+        need_one_dtype("f", np.ones(2, np.float32), None, np.ones(2))
+    need_floating("f", np.ones(2))
+    need_real("f", np.ones(2))
+    need_one_dtype("f", np.ones(2), None, np.ones(3))
