@@ -11,6 +11,7 @@ __all__ = [
     "is_half",
     "kept_shape",
     "named_result",
+    "narrow",
     "need_floating",
     "need_one_dtype",
     "need_real",
