@@ -86,7 +86,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         for (dtype, _), params in by_kind.items():
             total = sum(p.array.size for p in params)
             share = max(1, -(-total // size))
-            flat = self.group.empty(share * size, dtype)
+            xp = array_module(params[0].array)  # on a GPU any memory will do; on the CPU it is the transport's
+            flat = self.group.empty(share * size, dtype) if xp is np else xp.empty(share * size, dtype)
             flat[...] = 0
             self._flats.append(flat)
             at, low, high = 0, rank * share, (rank + 1) * share

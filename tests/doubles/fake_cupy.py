@@ -130,7 +130,9 @@ class Generator:
             for dtype in (*args, *kwargs.values()):
                 if isinstance(dtype, (np.dtype, type)) and np.dtype(dtype).kind == "f" and np.dtype(dtype).itemsize < 4:
                     raise TypeError(f"{name} makes float32 and float64 only")
-            launch([], [])
+            reads: list[ndarray] = []
+            args = tuple(memory.plain(a, reads) for a in args)
+            launch(reads, [])
             return fresh_array(np.asarray(method(*args, **kwargs)))
 
         return draw

@@ -5,6 +5,7 @@ keywords that CuPy does not have (`cupy_names.json` lists those of the real one)
 that a stream may not touch yet.
 """
 
+import contextlib
 import json
 import operator
 import weakref
@@ -351,6 +352,8 @@ def fresh_array(a: np.ndarray) -> ndarray:
 
 def view_of(a: np.ndarray, owner: ndarray) -> ndarray:
     """A device array on the memory of another."""
+    with contextlib.suppress(ValueError):
+        a.flags.writeable = True  # NumPy's diagonal is read-only; CuPy knows no such thing
     array = object.__new__(ndarray)
     array._a, array._memory = a, owner._memory
     return array

@@ -18,14 +18,20 @@ def _prepare(xp, target, weight, ignore_index, reduction, classes, dtype):
         raise DtypeError(f"class indices must be integers (int64), not {target.dtype}")
     ignored = target == ignore_index
     outside = ((target < 0) | (target >= classes)) & ~ignored
-    if xp.any(outside):
-        label = int(target[outside].ravel()[0])
-        raise IndexRangeError(f"Target {label} is out of bounds: labels are 0 to {classes - 1}, or ignore_index")
-    any_ignored = bool(xp.any(ignored))
-    index = xp.where(ignored, 0, target) if any_ignored else target
+    if xp is np:
+        if xp.any(outside):
+            label = int(target[outside].ravel()[0])
+            raise IndexRangeError(f"Target {label} is out of bounds: labels are 0 to {classes - 1}, or ignore_index")
+        replaced = bool(xp.any(ignored))
+        index = xp.where(ignored, 0, target) if replaced else target
+    else:  # to ask would make the host wait: on a GPU a label out of bounds makes the loss NaN
+        replaced = True
+        index = xp.where(ignored | outside, 0, target)
     coefficient = xp.ones(target.shape, dtype) if weight is None else weight[index].astype(dtype, copy=False)
-    if any_ignored:
+    if replaced:
         coefficient = xp.where(ignored, xp.zeros((), dtype), coefficient)
+    if xp is not np:
+        coefficient = xp.where(outside, xp.full((), xp.nan, dtype), coefficient)
     if reduction == "mean":
         total = coefficient.sum(dtype=xp.float32 if dtype.itemsize == 2 else None)
         return index, coefficient, total, ~ignored
@@ -37,7 +43,7 @@ def class_coefficients(xp, target, weight, ignore_index, reduction, classes, dty
     """For class indices: safe indices, and the share of each sample in the reduced loss, 0 where it is ignored."""
     index, coefficient, total, _ = _prepare(xp, target, weight, ignore_index, reduction, classes, dtype)
     if total is not None:
-        coefficient = coefficient if not total.all() else (coefficient / total).astype(dtype)
+        coefficient = (coefficient / xp.where(total == 0, 1, total)).astype(dtype)
     return index, coefficient
 
 
@@ -98,11 +104,12 @@ def _cross_entropy(xp, input, target, weight, ignore_index, reduction, label_smo
         out = xp.asarray(out, dtype)
 
     def vjp(g):
-        scale = coefficient * g if total is None else coefficient * (g / (total if total else 1))
+        share = g if total is None else g / xp.where(total == 0, 1, total)
+        scale = coefficient * share
         if not smooth:
             return kernels.cross_entropy_backward(xp, input, index, lse, scale.astype(dtype, copy=False))
         gx = kernels.cross_entropy_backward(xp, input, index, lse, (scale * (1 - label_smoothing)).astype(dtype))
-        each = valid * (g if total is None else g / (total if total else 1)) * smooth
+        each = valid * share * smooth
         p = xp.exp(input - xp.expand_dims(lse, 1)) * weights.sum() - weights.reshape(column)
         return gx + xp.where(xp.expand_dims(valid, 1), p * xp.expand_dims(each, 1), 0).astype(dtype)
 

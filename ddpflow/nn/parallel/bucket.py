@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ddpflow.autograd.base import wrap
-from ddpflow.device import unwrap
+from ddpflow.device import array_module, unwrap
 
 __all__ = ["Bucket"]
 
@@ -52,7 +52,7 @@ class Bucket:
         for array in arrays:
             self.offsets.append(end)
             end += -(-array.size // step) * step
-        self.flat = group.empty(end, dtype)
+        self.flat = _memory(group, arrays[0], end, dtype)
         self.flat[...] = 0
         self.views = [
             self.flat[start : start + a.size].reshape(a.shape) for start, a in zip(self.offsets, arrays, strict=True)
@@ -94,7 +94,7 @@ class Bucket:
             copy = self._copies[dtype] = Bucket.__new__(Bucket)
             copy.__dict__.update(self.__dict__)
             copy._copies = {}
-            copy.flat = self._group.empty(self.flat.size, dtype)
+            copy.flat = _memory(self._group, self.flat, self.flat.size, dtype)
             copy.views = [
                 copy.flat[start : start + v.size].reshape(v.shape)
                 for start, v in zip(self.offsets, self.views, strict=True)
@@ -121,3 +121,9 @@ class Bucket:
 
     def __repr__(self) -> str:
         return f"Bucket({self.tag}; {self.nbytes} bytes)"
+
+
+def _memory(group: Any, like: Any, n: int, dtype: Any) -> Any:
+    """Memory for ``n`` elements where ``like`` lies; on the CPU the transport's own, on a GPU any will do."""
+    xp = array_module(like)
+    return group.empty(n, dtype) if xp is np else xp.empty(n, dtype)

@@ -62,7 +62,8 @@ class SyncBatchNorm(BatchNorm):
         dims = [0, *range(2, input.ndim)]
         per_channel = [1, -1] + [1] * (input.ndim - 2)
         local = input.numel() // self.num_features
-        sums = all_reduce(cat([input.sum(dims), tensor([float(local)], dtype=input.dtype)]), group=group)
+        own = tensor([float(local)], dtype=input.dtype, device=input.device)
+        sums = all_reduce(cat([input.sum(dims), own]), group=group)
         count = round(sums[-1].item())
         if count <= 1:
             raise ValueRangeError(f"Expected more than 1 value per channel when training, got {count} on all ranks")

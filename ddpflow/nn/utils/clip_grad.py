@@ -69,10 +69,10 @@ def get_total_norm(
         xp = array_module(arrays[0])
         parts = xp.asarray([_norm_of(g, degree) for g in arrays]).astype(np.float64)
         if degree in (math.inf, -math.inf):
-            total = float(parts.max() if degree > 0 else parts.min())
+            total = parts.max() if degree > 0 else parts.min()
         else:
-            total = float(parts.sum() if degree == 0 else parts.sum() ** (1.0 / degree))
-        if error_if_nonfinite and not math.isfinite(total):
+            total = parts.sum() if degree == 0 else parts.sum() ** (1.0 / degree)
+        if error_if_nonfinite and not math.isfinite(float(total)):
             raise AutogradError(
                 f"The total norm of order {degree} for gradients from `parameters` is non-finite, so it cannot be "
                 "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
@@ -92,10 +92,15 @@ def clip_grads_with_norm_(
         total_norm: Their norm, as `get_total_norm` gives it.
         foreach: Taken for compatibility.
     """
-    factor = float(max_norm) / (float(total_norm.item()) + 1e-6)
-    if factor >= 1.0:
-        return
+    total = total_norm.array
+    xp = array_module(total)
     with np.errstate(all="ignore"):
+        if xp is np:
+            factor = float(max_norm) / (float(total) + 1e-6)
+            if factor >= 1.0:
+                return
+        else:  # the host is not to wait for the norm: a factor of 1 changes nothing
+            factor = xp.minimum(float(max_norm) / (total + 1e-6), 1.0)
         for grad in _grads(parameters):
             grad.array *= factor
             grad.bump_version()

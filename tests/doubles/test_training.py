@@ -1,0 +1,156 @@
+"""Data-parallel training on the CuPy stand-in: results, order of streams, and what makes the host wait."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import ddpflow
+import ddpflow.comm as dist
+from ddpflow import nn, optim
+from ddpflow.nn import functional as F
+from ddpflow.nn.parallel import DistributedDataParallel
+from tests.doubles.fake_cupy import installed
+from tests.doubles.timeline import state
+from tests.doubles.worlds import ALONE, BOTH, run_gpu_ranks
+from tests.gpu.bodies import OPTIMIZERS, TinyGPT, close, integers, numbers, on_host, small_model
+
+
+def single_process(steps):
+    """The CPU's training on the whole batch."""
+    ddpflow.manual_seed(5)
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
+    optimizer = optim.AdamW(model.parameters(), 0.01)
+    x, y = numbers(8, 6), integers(3, 8)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return [p.detach().array for p in model.parameters()]
+
+
+def sharded(rank, steps, options):
+    """The same training with half of the batch on each GPU."""
+    ddpflow.manual_seed(5 if rank == 0 else 99)  # the first rank's values count
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).cuda()
+    ddp = DistributedDataParallel(model, **options)
+    optimizer = optim.AdamW(ddp.parameters(), 0.01)
+    x, y = numbers(8, 6)[rank::2].cuda(), integers(3, 8)[rank::2].cuda()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(ddp(x), y).backward()
+        optimizer.step()
+    for bucket in ddp._reducer.buckets:
+        assert bucket.flat.device.id == rank
+    ddp.check_consistency(optimizer)
+    return [on_host(p.detach().array) for p in ddp.parameters()]
+
+
+@pytest.mark.parametrize("backend", [BOTH, ALONE])
+@pytest.mark.parametrize("options", [{}, {"bucket_cap_mb": 1e-4}, {"unused": "none"}, {"static_graph": True}], ids=str)
+def test_two_gpus_do_as_one_process(backend, options):
+    """Gradients of shards, averaged by NCCL in buckets on the devices, give the whole batch's weights."""
+    ends = run_gpu_ranks(sharded, 2, backend, args=(3, options))
+    for ours, theirs, single in zip(*ends, single_process(3), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        close(ours, single, 1e-4, "weights")
+
+
+def test_features_of_ddp():
+    """no_sync, unused parameters, buffers, weights, compression, batch statistics and ZeRO work on devices."""
+
+    def body(rank):
+        from ddpflow.nn import SyncBatchNorm
+        from ddpflow.nn.parallel.compression import bf16_compress_hook, fp16_compress_hook
+
+        ddpflow.manual_seed(5)
+        ddp = DistributedDataParallel(small_model().cuda(), find_unused_parameters=True)
+        x, y = numbers(7, 6, seed=rank).cuda(), integers(3, 7).cuda()
+        with ddp.no_sync():
+            F.cross_entropy(ddp(x), y).backward()
+        F.cross_entropy(ddp(x), y).backward()
+        with ddp.weighted(rank + 1.0):
+            F.cross_entropy(ddp(x), y).backward()
+        results = [p.grad.clone() for p in ddp.parameters()]
+        for hook in (fp16_compress_hook, bf16_compress_hook):
+            other = DistributedDataParallel(small_model().cuda())
+            other.register_comm_hook(None, hook)
+            F.cross_entropy(other(x), y).backward()
+            results += [p.grad for p in other.parameters()]
+        synced = DistributedDataParallel(SyncBatchNorm.convert_sync_batchnorm(small_model()).cuda())
+        F.cross_entropy(synced(x), y).backward()
+        results += [p.grad for p in synced.parameters()]
+        sharded_state = optim.ZeroRedundancyOptimizer(synced.parameters(), optim.AdamW, lr=0.01)
+        sharded_state.step()
+        results += [p.detach() for p in synced.parameters()]
+        return [on_host(r.array) for r in results]
+
+    for ours, theirs in zip(*run_gpu_ranks(body, 2), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_compute_waits_only_at_the_end_of_backward(monkeypatch):
+    """While backward runs, buckets are launched and the compute stream waits for none of them."""
+    from ddpflow.comm.backends.nccl_work import NcclWork
+
+    waits = []
+    real = NcclWork.wait
+    monkeypatch.setattr(NcclWork, "wait", lambda self, timeout=None: waits.append(self) or real(self, timeout))
+
+    def body(rank):
+        ddpflow.manual_seed(5)
+        model = nn.Sequential(*[nn.Linear(6, 6) for _ in range(4)]).cuda()
+        ddp = DistributedDataParallel(model, bucket_cap_mb=1e-4)
+        x = numbers(8, 6, seed=rank).cuda()
+        seen = []
+        out = ddp(x).sum()
+        dist.barrier()
+        waits.clear()
+        first = next(iter(model.parameters()))
+        first.register_hook(lambda g: seen.append((len(ddp._reducer._works), len(waits))) or None)
+        dist.barrier()
+        waits.clear()
+        out.backward()
+        return seen, len(ddp._reducer.buckets)
+
+    for ((launched, waited),), buckets in run_gpu_ranks(body, 2):
+        assert launched >= buckets - 2 and buckets >= 4 and waited <= 2  # the two barriers' own
+
+
+MODELS = {
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)),
+        lambda: numbers(4, 6),
+        lambda: integers(3, 4),
+    ),
+    "cnn": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)
+        ),
+        lambda: numbers(2, 3, 8, 8),
+        lambda: integers(3, 2),
+    ),
+    "gpt": (TinyGPT, lambda: integers(11, 2, 6), lambda: integers(11, 2, 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["SGD momentum", "AdamW"])
+def test_no_hidden_wait_in_a_training_step(name, kind):
+    """Forward, backward, clipping and the optimizer's step launch work and never make the host wait."""
+    with installed(), warnings.catch_warnings():
+        model, inputs, targets = (part() for part in MODELS[name])
+        model, x, y = model.cuda(), inputs.cuda(), targets.cuda()
+        optimizer = OPTIMIZERS[kind](model.parameters())
+
+        def step():
+            optimizer.zero_grad()
+            out = model(x)
+            F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+        step()
+        state().syncs.clear()
+        step()
+        assert state().syncs == []
