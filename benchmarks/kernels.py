@@ -158,8 +158,8 @@ def conv_pairs() -> dict[str, Pair]:
     size = (32, 32)
     return {
         "conv": (
-            lambda: conv.forward(np, x, w, flat, size),
-            by_places(lambda: conv.forward(np, x, w, general, size)),
+            lambda: conv.forward(np, x, w, None, flat, size),
+            by_places(lambda: conv.forward(np, x, w, None, general, size)),
         ),
         "conv/input": (
             lambda: conv.input_gradient(np, g, w, size, flat),

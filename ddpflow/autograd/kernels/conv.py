@@ -76,14 +76,14 @@ def _inside(size: tuple[int, ...], plan: Plan) -> Any:
     return (..., *[slice(lo, lo + n) for n, (lo, _) in zip(size, plan.pads, strict=True)])
 
 
-def forward(xp: Any, x: Any, w: Any, plan: Plan, out_size: tuple[int, ...]) -> Any:
-    """The convolution (cross-correlation) of an input with a weight, at the first ``out_size`` positions."""
+def forward(xp: Any, x: Any, w: Any, bias: Any, plan: Plan, out_size: tuple[int, ...]) -> Any:
+    """The convolution (cross-correlation) of an input with a weight, plus a bias, at its first ``out_size`` positions."""
     if x.dtype.itemsize == 2:  # half types are multiplied in float32 and rounded once
-        return forward(xp, x.astype(xp.float32), w.astype(xp.float32), plan, out_size).astype(x.dtype)
+        return forward(xp, x.astype(xp.float32), w.astype(xp.float32), bias, plan, out_size).astype(x.dtype)
     if xp is np and x.size and fits(plan, len(out_size)):
-        return flat_forward(x, w, plan.pads, plan.dilation, out_size)
+        return flat_forward(x, w, bias, plan.pads, plan.dilation, out_size)
     if xp is np and len(out_size) == 1:
-        return forward(xp, x[:, :, None], w[:, :, None], _as_two_axes(plan), (1, *out_size))[:, :, 0]
+        return forward(xp, x[:, :, None], w[:, :, None], bias, _as_two_axes(plan), (1, *out_size))[:, :, 0]
     padded = _padded(xp, x, plan)
     out = xp.empty((len(x), len(w), *out_size), x.dtype)
     places = list(windows(w.shape[2:], out_size, plan.stride, plan.dilation))
@@ -96,6 +96,8 @@ def forward(xp: Any, x: Any, w: Any, plan: Plan, out_size: tuple[int, ...]) -> A
         columns = _columns(xp, padded[part], places, plan.groups, out_size)
         product = weights @ columns
         target[...] = product.reshape(target.shape)
+    if bias is not None:
+        out += bias.reshape(-1, *[1] * len(out_size))
     return out
 
 
@@ -109,7 +111,7 @@ def input_gradient(xp: Any, g: Any, w: Any, size: tuple[int, ...], plan: Plan) -
         flipped = flipped.reshape(-1, *flipped.shape[2:])[
             (slice(None), slice(None), *[slice(None, None, -1)] * len(size))
         ]
-        return forward(xp, g, flipped, turned, size)
+        return forward(xp, g, flipped, None, turned, size)
     channels, out_size = plan.groups * w.shape[1], g.shape[2:]
     padded = xp.zeros((len(g), channels, *_padded_size(size, plan)), g.dtype)
     places = list(windows(w.shape[2:], out_size, plan.stride, plan.dilation))

@@ -94,8 +94,8 @@ def fits(plan: Any, spatial: int) -> bool:
     return spatial == 2 and plan.groups == 1 and plan.stride == (1, 1) and min(plan.pads[0] + plan.pads[1]) >= 0
 
 
-def flat_forward(x: Any, w: Any, pads: Any, dilation: tuple[int, ...], out_size: tuple[int, ...]) -> Any:
-    """The convolution of ``(N, C, H, W)`` with ``(O, C, KH, KW)``."""
+def flat_forward(x: Any, w: Any, bias: Any, pads: Any, dilation: tuple[int, ...], out_size: tuple[int, ...]) -> Any:
+    """The convolution of ``(N, C, H, W)`` with ``(O, C, KH, KW)``, plus a bias for each output channel (or None)."""
     outs = len(w)
     unfolded = _Unfolded(x, w.shape[2:], pads, dilation, out_size, deep=False)
     weights = unfolded.weights(w)
@@ -114,6 +114,8 @@ def flat_forward(x: Any, w: Any, pads: Any, dilation: tuple[int, ...], out_size:
         unfolded.load(start, samples)
         target = flat[start] if samples == 1 else total
         add_up(weights, unfolded, length, part, target)
+        if bias is not None:
+            target += bias[:, None]
         if samples > 1:
             out[start : start + samples] = unfolded.inside(total, samples)
     return out

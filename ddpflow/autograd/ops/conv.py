@@ -34,9 +34,7 @@ _WIDE = Plan((2, 1), ((1, 1), (0, 2)), (1, 2), 2)
 def convolution(xp, input, weight, bias, plan, out_size=None):
     """Convolution of ``(N, C, *L)`` with weights ``(O, C / groups, *K)``; ``out_size`` can leave last positions out."""
     size, kernel = input.shape[2:], weight.shape[2:]
-    out = kernels.forward(xp, input, weight, plan, out_size or plan.output_size(size, kernel))
-    if bias is not None:
-        out += bias.reshape(-1, *[1] * len(size))
+    out = kernels.forward(xp, input, weight, bias, plan, out_size or plan.output_size(size, kernel))
     axes = (0, *range(2, 2 + len(size)))
     return out, (
         lambda g: apply(xp, convolution_input, g, weight, size, plan),

@@ -45,7 +45,10 @@ def test_forward_is_the_sum_and_the_others_are_its_adjoints(rng, shape, weight, 
     x, w = rng.standard_normal(shape), rng.standard_normal(weight)
     size = plan.output_size(shape[2:], weight[2:])
     expected = written_out(x, w, plan)
-    np.testing.assert_allclose(kernels.forward(np, x, w, plan, size), expected, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(kernels.forward(np, x, w, None, plan, size), expected, rtol=1e-10, atol=1e-11)
+    bias = rng.standard_normal(len(w))
+    moved = kernels.forward(np, x, w, bias, plan, size) - expected
+    np.testing.assert_allclose(np.moveaxis(moved, 1, -1), np.broadcast_to(bias, np.moveaxis(moved, 1, -1).shape))
     g = rng.standard_normal(expected.shape)
     dot = (g * expected).sum()
     gx = kernels.input_gradient(np, g, w, shape[2:], plan)
@@ -70,7 +73,7 @@ def test_half_types_and_empty_batches(stride):
     plan = Plan((stride, stride), ((1, 1), (1, 1)), (1, 1), 1)
     x, w = np.zeros((0, 2, 5, 5)), np.ones((3, 2, 3, 3))
     size = plan.output_size((5, 5), (3, 3))
-    assert kernels.forward(np, x, w, plan, size).shape == (0, 3, *size)
+    assert kernels.forward(np, x, w, None, plan, size).shape == (0, 3, *size)
     assert kernels.input_gradient(np, np.zeros((0, 3, *size)), w, (5, 5), plan).shape == x.shape
     assert not kernels.weight_gradient(np, x, np.zeros((0, 3, *size)), (3, 3), plan).any()
 
