@@ -77,7 +77,7 @@ def _inside(size: tuple[int, ...], plan: Plan) -> Any:
 
 
 def forward(xp: Any, x: Any, w: Any, bias: Any, plan: Plan, out_size: tuple[int, ...]) -> Any:
-    """The convolution (cross-correlation) of an input with a weight, plus a bias, at its first ``out_size`` positions."""
+    """The convolution (cross-correlation) of an input with a weight, plus a bias; its first ``out_size`` positions."""
     if x.dtype.itemsize == 2:  # half types are multiplied in float32 and rounded once
         return forward(xp, x.astype(xp.float32), w.astype(xp.float32), bias, plan, out_size).astype(x.dtype)
     if xp is np and x.size and fits(plan, len(out_size)):
