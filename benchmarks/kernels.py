@@ -20,6 +20,8 @@ import numpy as np
 from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.engine import backward
 from ddpflow.autograd.kernels import attention, batch_norm, conv, gelu, matmul, max_pool, norm, softmax
+from ddpflow.autograd.kernels.blocks import blockwise
+from ddpflow.autograd.kernels.choose import choose
 from ddpflow.autograd.kernels.conv import Plan
 from ddpflow.autograd.kernels.pool import Window
 from ddpflow.autograd.op import REGISTRY
@@ -173,7 +175,7 @@ def conv_pairs() -> dict[str, Pair]:
 
 
 def other_pairs() -> dict[str, Pair]:
-    """2x2 max pooling, and the affine map of a batch of 64."""
+    """2x2 max pooling, choice by a mask without a pattern, a long formula, and the affine map of a batch of 64."""
     x, g = normal(32, 32, 32, 32), normal(32, 32, 16, 16)
     window = Window((2, 2), (2, 2), (0, 0), (1, 1), (32, 32), (16, 16))
     _, winners = max_pool.max_pool(np, x, window)
@@ -190,9 +192,17 @@ def other_pairs() -> dict[str, Pair]:
         out = out.reshape(32, 32, 16, 16, 2, 2).transpose(0, 1, 2, 4, 3, 5)
         return np.ascontiguousarray(out).reshape(32, 32, 32, 32)
 
+    mask, left, right = RNG.random((1024, 1024)) < 0.5, normal(1024, 1024), normal(1024, 1024)
+
+    def sigmoid_slope(g: Any, y: Any) -> Any:
+        s = 1 / (1 + np.exp(-y))
+        return g * (s * (1 + y * (1 - s)))
+
     return {
         "max_pool": (lambda: max_pool.max_pool(np, x, window), lambda: (tiles().max(-1), tiles().argmax(-1))),
         "max_pool/backward": (lambda: max_pool.max_pool_backward(np, g, winners, window), plain_backward),
+        "choose": (lambda: choose(np, mask, left, right), lambda: np.where(mask, left, right)),
+        "blockwise": (lambda: blockwise(np, sigmoid_slope, left, right), lambda: sigmoid_slope(left, right)),
         "affine": (lambda: matmul.matmul_transposed(np, rows, w, b), lambda: rows @ w.T + b),
     }
 
