@@ -8,6 +8,7 @@ from ddpflow.nn.parallel import collectives, comm_hooks, compression, powersgd
 from ddpflow.nn.parallel.collectives import AllReduce
 from ddpflow.nn.parallel.distributed import DistributedDataParallel
 from ddpflow.nn.parallel.join import Join
+from ddpflow.nn.parallel.mixed_precision import MixedPrecision
 from ddpflow.nn.parallel.sync_batchnorm import SyncBatchNorm, convert_sync_batchnorm
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "DataParallel",
     "DistributedDataParallel",
     "Join",
+    "MixedPrecision",
     "SyncBatchNorm",
     "collectives",
     "comm_hooks",

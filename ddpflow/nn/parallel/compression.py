@@ -9,7 +9,13 @@ from ddpflow.comm.work import ChainedWork, Work
 from ddpflow.dtype import as_numpy, bfloat16
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
 
-__all__ = ["bf16_compress_hook", "bf16_compress_wrapper", "fp16_compress_hook", "fp16_compress_wrapper"]
+__all__ = [
+    "bf16_compress_hook",
+    "bf16_compress_wrapper",
+    "compress_wrapper",
+    "fp16_compress_hook",
+    "fp16_compress_wrapper",
+]
 
 
 def fp16_compress_hook(state: Any, bucket: Any) -> Any:
@@ -24,15 +30,17 @@ def bf16_compress_hook(state: Any, bucket: Any) -> Any:
 
 def fp16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Another hook, run on a float16 copy of the bucket."""
-    return _compressed(hook, np.dtype(np.float16))
+    return compress_wrapper(hook, np.dtype(np.float16))
 
 
 def bf16_compress_wrapper(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Another hook, run on a bfloat16 copy of the bucket."""
-    return _compressed(hook, as_numpy(bfloat16))
+    return compress_wrapper(hook, as_numpy(bfloat16))
 
 
-def _compressed(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") -> Callable[[Any, Any], Any]:
+def compress_wrapper(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") -> Callable[[Any, Any], Any]:
+    """Another hook, run on a copy of the bucket in the dtype."""
+
     def compress(state: Any, bucket: Any) -> Work:
         small = bucket.copy_as(dtype)
         small.flat[...] = bucket.flat

@@ -10,6 +10,7 @@ from ddpflow.autograd.base import TensorBase
 from ddpflow.comm.objects import all_gather_object
 from ddpflow.device import array_module
 from ddpflow.errors import MismatchError, NonFiniteError
+from ddpflow.nn.parallel.managed import managed_buffers, managed_parameters
 
 __all__ = ["check_consistency", "check_finite"]
 
@@ -51,10 +52,10 @@ def check_consistency(group: Any, module: Any, optimizer: Any = None) -> None:
 def _entries(module: Any, optimizer: Any) -> Iterator[tuple[str, Any]]:
     """Everything that must agree, with the name an error calls it by."""
     names: dict[int, str] = {}
-    for name, p in module.named_parameters():
+    for name, p in managed_parameters(module):
         names[id(p)] = name
         yield f"parameter {name}", p
-    for name, b in module.named_buffers():
+    for name, b in managed_buffers(module):
         yield f"buffer {name}", b
     if optimizer is None:
         return

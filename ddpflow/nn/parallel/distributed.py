@@ -1,40 +1,33 @@
 """DistributedDataParallel: what a user sees of data-parallel training."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ddpflow.autograd.mode import grad_mode
 from ddpflow.comm.world import current_group
-from ddpflow.errors import DtypeError, MismatchError, ModelError, ValueRangeError
+from ddpflow.errors import DdpflowError, DtypeError, MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
 from ddpflow.nn.parallel.consistency import check_consistency, check_finite
 from ddpflow.nn.parallel.join import Join
+from ddpflow.nn.parallel.managed import ignore, managed_buffers, managed_parameters
+from ddpflow.nn.parallel.mixed_precision import Lowered, MixedPrecision
+from ddpflow.nn.parallel.options import check_options
 from ddpflow.nn.parallel.outputs import tie
 from ddpflow.nn.parallel.plan import default_cap, plan_buckets
 from ddpflow.nn.parallel.reducer import Reducer
 from ddpflow.nn.parallel.sync import broadcast_tensors, compare_models, describe, sync_buffers
 from ddpflow.nn.parallel.timing import Plan, make_plan
 from ddpflow.nn.parallel.watch import Watch
+from ddpflow.nn.parallel.wrapper import Wrapper
 
 __all__ = ["DistributedDataParallel"]
 
 _MB = 1 << 20
-_OPTIONS = (
-    "broadcast_buffers",
-    "bucket_cap_mb",
-    "buffers_mode",
-    "detect_nonfinite",
-    "dim",
-    "first_bucket_mb",
-    "static_graph",
-    "unused",
-)
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Wrapper):
     """Trains one model on several ranks: each has its own part of the batch, gradients are averaged in backward.
 
     At construction the ranks compare their models and take over the first rank's values. From then on *any* backward
@@ -44,10 +37,11 @@ class DistributedDataParallel(Module):
 
     Args:
         module: The model. It stays as it is, and is also ``ddp.module``.
-        device_ids: As in PyTorch; at most one device, and not needed.
+        device_ids: As in PyTorch; at most one device, the model's, and not needed.
         output_device: As in PyTorch; not needed.
         dim: As in PyTorch; not needed.
-        broadcast_buffers: Bring buffers up to date once per training step.
+        broadcast_buffers: Bring buffers up to date once per training step. ``forward_sync_buffers`` is PyTorch's new
+            name for it.
         buffers: How: ``"broadcast"`` copies the first rank's, ``"average"`` takes the mean of floating ones.
         init_sync: Compare the models and copy the first rank's values at construction.
         process_group: The ranks that train together; the current group when None.
@@ -59,13 +53,17 @@ class DistributedDataParallel(Module):
         static_graph: The same parameters are reached equally often in each step; lets checkpointed models overlap.
         gradient_as_bucket_view: As in PyTorch; gradients always are views of the buckets.
         comm_hook: What to do with a full bucket instead of averaging it; see `register_comm_hook`.
+        mixed_precision: Types for computing, averaging and buffers; see `MixedPrecision`.
         detect_nonfinite: Raise, with rank and parameter, when a local gradient has an infinity or NaN, before it is
             averaged into everybody's.
+        skip_all_reduce_unused_params: PyTorch's; the same as ``unused="none"`` here.
+        check_reduction, batched_grad_copy: PyTorch's; accepted, not needed.
+        delay_all_reduce_named_params, param_to_hook_all_reduce, device_mesh, bucket_cap_mb_list: PyTorch's; refused.
 
     Raises:
         ModelError: On all ranks, when a rank's model cannot be trained: nothing requires grad, devices are mixed.
-        MismatchError: On all ranks, when their models differ; the text shows the first difference.
-        ValueRangeError: When an option makes no sense.
+        MismatchError: On all ranks, when their models or options differ; the text shows the first difference.
+        ValueRangeError: On all ranks, when an option makes no sense; DtypeError: when it is of a wrong type.
 
     Example:
         >>> import ddpflow
@@ -76,11 +74,15 @@ class DistributedDataParallel(Module):
         tensor([4., 4.])
     """
 
-    module: Module
+    _option_names = (
+        *("broadcast_buffers", "bucket_cap_mb", "buffers_mode", "detect_nonfinite", "dim", "first_bucket_mb"),
+        *("mixed_precision", "static_graph", "unused"),
+    )
     _group: Any
     _hook: tuple[Any, Callable[[Any, Any], Any]]
     _reducer: Reducer | None
     _watch: Watch
+    _lowered: Lowered | None
     _buffers_of_round: int
     _accumulated: int
     _checks: int
@@ -91,7 +93,7 @@ class DistributedDataParallel(Module):
         device_ids: Any = None,
         output_device: Any = None,
         dim: int = 0,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = None,
         init_sync: bool = True,
         process_group: Any = None,
         bucket_cap_mb: float | None = None,
@@ -103,38 +105,53 @@ class DistributedDataParallel(Module):
         gradient_as_bucket_view: bool = True,
         buffers: str = "broadcast",
         comm_hook: Callable[[Any, Any], Any] | None = None,
+        mixed_precision: MixedPrecision | None = None,
         detect_nonfinite: bool = False,
+        forward_sync_buffers: bool | None = None,
+        skip_all_reduce_unused_params: bool = False,
+        check_reduction: bool = False,
+        batched_grad_copy: bool = False,
+        delay_all_reduce_named_params: Any = None,
+        param_to_hook_all_reduce: Any = None,
+        device_mesh: Any = None,
+        bucket_cap_mb_list: Any = None,
     ) -> None:
         super().__init__()
-        if not isinstance(module, Module):
-            raise DtypeError(f"DistributedDataParallel wraps an nn.Module, not {type(module).__name__}")
-        if device_ids is not None and len(device_ids) > 1:
-            raise ValueRangeError(f"device_ids {device_ids}: one process drives one device; start one process for each")
-        if unused not in (None, "zero", "none", "error"):
-            raise ValueRangeError(f"unused={unused!r}: choose 'zero', 'none' or 'error'")
-        if buffers not in ("broadcast", "average"):
-            raise ValueRangeError(f"buffers={buffers!r}: choose 'broadcast' or 'average'")
-        for name, value in (("bucket_cap_mb", bucket_cap_mb), ("first_bucket_mb", first_bucket_mb)):
-            if value is not None and not value > 0:
-                raise ValueRangeError(f"{name} must be positive, not {value}")
+        self._bind(current_group() if process_group is None else process_group)
+        problem = check_options(
+            module,
+            devices={"device_ids": device_ids, "output_device": output_device},
+            caps={"bucket_cap_mb": bucket_cap_mb, "first_bucket_mb": first_bucket_mb},
+            words={"unused": unused, "buffers": buffers},
+            comm_hook=comm_hook,
+            mixed_precision=mixed_precision,
+            foreign={
+                "delay_all_reduce_named_params": delay_all_reduce_named_params,
+                "param_to_hook_all_reduce": param_to_hook_all_reduce,
+                "device_mesh": device_mesh,
+                "bucket_cap_mb_list": bucket_cap_mb_list,
+            },
+        )
+        if problem is not None:
+            self._agree([], problem, init_sync)
         self.module = module
-        self.broadcast_buffers = broadcast_buffers
+        synced = (option for option in (forward_sync_buffers, broadcast_buffers, True) if option is not None)
+        self.broadcast_buffers = next(synced)
         self.buffers_mode = buffers
         self.bucket_cap_mb = bucket_cap_mb
         self.first_bucket_mb = first_bucket_mb
-        self.unused = unused or ("none" if find_unused_parameters else "zero")
+        self.unused = unused or ("none" if find_unused_parameters or skip_all_reduce_unused_params else "zero")
         self.static_graph = static_graph
+        self.mixed_precision = mixed_precision
         self.detect_nonfinite = detect_nonfinite
         self.dim = dim
-        self._bind(current_group() if process_group is None else process_group)
         if comm_hook is not None:
             self._hook = (self._group, comm_hook)
+        if mixed_precision is not None:
+            mixed_precision.cast_buffers(module.buffers())
+        self._agree(describe(module), self._problem(), init_sync)
         if init_sync and self._group.size() > 1:
-            compare_models(self._group, describe(module), self._problem())
-            tensors = [*module.parameters(), *module.buffers()]
-            broadcast_tensors(self._group, tensors, "first values of the model")
-        elif (problem := self._problem()) is not None:
-            compare_models(self._group, [], problem)
+            broadcast_tensors(self._group, self._tensors(), "first values of the model")
         self._build()
 
     # --- construction -------------------------------------------------------------------------------------------------
@@ -148,9 +165,21 @@ class DistributedDataParallel(Module):
         object.__setattr__(self, "_accumulated", 0)
         object.__setattr__(self, "_checks", 0)
 
-    def _problem(self) -> str | None:
+    def _agree(self, lines: list[str], problem: Exception | None, together: bool) -> None:
+        """Raise a problem on all ranks that construct together; without ``init_sync``, only where it is."""
+        if together and self._group.size() > 1:
+            options = {k: v for k, v in self._options().items() if k != "detect_nonfinite"} if problem is None else None
+            compare_models(self._group, lines, problem, options)
+        elif problem is not None:
+            raise problem
+
+    def _problem(self) -> DdpflowError | None:
         """What makes this rank's model impossible to train."""
-        params = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        text = self._fault()
+        return None if text is None else ModelError(text)
+
+    def _fault(self) -> str | None:
+        params = [(n, p) for n, p in managed_parameters(self.module) if p.requires_grad]
         if not params:
             return "no parameter of the model requires grad, so there is nothing to average"
         devices = {str(p.device): n for n, p in params}
@@ -167,9 +196,11 @@ class DistributedDataParallel(Module):
         if self._reducer is not None:
             self._reducer.detach()
         self._watch = Watch(self.module)
+        wanted = None if self.mixed_precision is None else self.mixed_precision.param_dtype
+        object.__setattr__(self, "_lowered", None if wanted is None else Lowered(self.module, wanted))
         if self._group.size() == 1:
             return
-        named = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        named = [(n, p) for n, p in managed_parameters(self.module) if p.requires_grad]
         sizes = [p.nbytes for _, p in named]
         cap = default_cap(sum(sizes)) if self.bucket_cap_mb is None else self.bucket_cap_mb * _MB
         first = None if self.first_bucket_mb is None else self.first_bucket_mb * _MB
@@ -183,6 +214,8 @@ class DistributedDataParallel(Module):
     def _launcher(self) -> Callable[[Any], Any]:
         """The hook, bound to its state and with a Work as its result."""
         state, hook = self._hook
+        if self.mixed_precision is not None:
+            hook = self.mixed_precision.reducing(hook)
         if self.detect_nonfinite:
             rank = self._group.ranks[self._group.rank()]
 
@@ -234,16 +267,16 @@ class DistributedDataParallel(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward. In training it first follows changes of the model and brings buffers up to date."""
-        reducer = self._reducer
+        reducer, run = self._reducer, self._lowered or self.module
         if reducer is None or not grad_mode.enabled:
-            return self.module(*args, **kwargs)
+            return run(*args, **kwargs)
         if self.training:
             self._follow_changes()
             reducer = self._reducer or reducer
             if self.broadcast_buffers and self._buffers_of_round != reducer.rounds:
                 self._buffers_of_round = reducer.rounds
-                sync_buffers(self._group, list(self.module.buffers()), self.buffers_mode == "average")
-        out = self.module(*args, **kwargs)
+                sync_buffers(self._group, [b for _, b in managed_buffers(self.module)], self.buffers_mode == "average")
+        out = run(*args, **kwargs)
         # What the last step did not reach would stall its bucket until the end of backward; tied to the outputs, it is
         # known at the start.
         return tie(out, [reducer.params[i] for i in reducer.idle]) if reducer.idle else out
@@ -369,7 +402,7 @@ class DistributedDataParallel(Module):
         group = self._group._group
         self._use_group(group)
         if last is not None:
-            broadcast_tensors(group, [*self.module.parameters(), *self.module.buffers()], "the joined model", last)
+            broadcast_tensors(group, self._tensors(), "the joined model", last)
 
     def _use_group(self, group: Any) -> None:
         state, hook = self._hook
@@ -378,61 +411,16 @@ class DistributedDataParallel(Module):
         if self._reducer is not None:
             self._reducer.group, self._reducer.hook = group, self._launcher()
 
-    # --- the module behind it -----------------------------------------------------------------------------------------
+    def _tensors(self) -> list[Any]:
+        """What all ranks hold alike."""
+        return [t for named in (managed_parameters(self.module), managed_buffers(self.module)) for _, t in named]
 
-    def __getattr__(self, name: str) -> Any:
-        module = self.__dict__.get("module")
-        if module is None or name.startswith("__"):
-            raise AttributeError(f"'DistributedDataParallel' object has no attribute '{name}'")
-        if hasattr(type(module), name) or name in module.__dict__:
-            return getattr(module, name)  # an AttributeError raised inside a property is the property's own
-        try:
-            return getattr(module, name)
-        except AttributeError:
-            wrapped = type(module).__name__
-            raise AttributeError(
-                f"neither 'DistributedDataParallel' nor the '{wrapped}' that it wraps has an attribute '{name}'"
-            ) from None
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The wrapped module's, with its plain names."""
-        return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load into the wrapped module; names may have PyTorch's prefix ``module.``."""
-        if state_dict and all(name.startswith("module.") for name in state_dict):
-            state_dict = {name[len("module.") :]: value for name, value in state_dict.items()}
-        return self.module.load_state_dict(state_dict, *args, **kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "DistributedDataParallel":
-        copy = self._like(deepcopy(self.module, memo), self._group)
-        memo[id(self)] = copy
-        return copy
-
-    def _like(self, module: Module, group: Any) -> "DistributedDataParallel":
-        """A wrapper with the same options; no collective runs."""
-        copy = type(self).__new__(type(self))
-        Module.__init__(copy)
-        for name, value in self._options().items():
-            setattr(copy, name, value)
-        copy.module = module
-        copy.training = self.training
-        copy._bind(group)
-        copy._build()
-        return copy
-
-    def _options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _OPTIONS}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"module": self.module, "training": self.training, **self._options()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        Module.__init__(self)
-        for name, value in state.items():
-            setattr(self, name, value)
-        self._bind(current_group())
-        self._build()
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: Module, params_and_buffers_to_ignore: Iterable[str]
+    ) -> None:
+        """Name, before wrapping, parameters and buffers that each rank keeps for itself (PyTorch's name)."""
+        ignore(module, params_and_buffers_to_ignore)
 
     def extra_repr(self) -> str:
         """Divisor and buckets in short."""

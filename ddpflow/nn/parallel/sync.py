@@ -7,7 +7,8 @@ from typing import Any
 from ddpflow.comm.objects import all_gather_object
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.device import array_module
-from ddpflow.errors import MismatchError, ModelError
+from ddpflow.errors import MismatchError
+from ddpflow.nn.parallel.managed import managed_buffers, managed_parameters
 
 __all__ = ["broadcast_tensors", "compare_models", "describe", "sync_buffers"]
 
@@ -15,39 +16,49 @@ CHUNK_BYTES = 16 << 20  # of a flat broadcast: large enough to be cheap, small e
 
 
 def describe(module: Any) -> list[str]:
-    """One line for each parameter and buffer: everything that must be equal on all ranks.
+    """One line for each parameter and buffer that is not ignored: everything that must be equal on all ranks.
 
     A parameter under several names has a line for each, and names the first.
     """
     first: dict[int, str] = {}
     lines = []
-    for name, p in module.named_parameters(remove_duplicate=False):
+    for name, p in managed_parameters(module, remove_duplicate=False):
         tied = f", the same as {first[id(p)]}" if id(p) in first else ""
         first.setdefault(id(p), name)
         lines.append(f"{name}: shape {tuple(p.shape)}, {p.dtype.name}, requires_grad={p.requires_grad}{tied}")
-    lines.extend(f"buffer {name}: shape {tuple(b.shape)}, {b.dtype.name}" for name, b in module.named_buffers())
+    lines.extend(f"buffer {name}: shape {tuple(b.shape)}, {b.dtype.name}" for name, b in managed_buffers(module))
     return lines
 
 
-def compare_models(group: Any, lines: Sequence[str], problem: str | None = None) -> None:
+def compare_models(
+    group: Any, lines: Sequence[str], problem: Exception | None = None, options: dict[str, Any] | None = None
+) -> None:
     """Compare `describe`'s lines across the group before anything else is sent.
 
     Args:
         group: The process group.
         lines: This rank's.
-        problem: What this rank alone finds wrong with its model; it is raised on all of them.
+        problem: What this rank alone finds wrong; the first rank's is raised on all of them, with the text of all.
+        options: What else must be equal, by name.
 
     Raises:
-        ModelError: When a rank has a problem.
-        MismatchError: When the lines differ; the text shows the first difference with both sides.
+        MismatchError: When options or lines differ; the text shows the first difference with both sides.
     """
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     found: list[Any] = [None] * group.size()
-    all_gather_object(found, (problem, digest), group)
-    problems = [f"rank {group.ranks[i]}: {text}" for i, (text, _) in enumerate(found) if text is not None]
+    told = None if problem is None else (type(problem), str(problem))
+    all_gather_object(found, (told, digest, {k: str(v) for k, v in (options or {}).items()}), group)
+    problems = [(group.ranks[i], *entry[0]) for i, entry in enumerate(found) if entry[0] is not None]
     if problems:
-        raise ModelError("; ".join(problems))
-    if len({d for _, d in found}) == 1:
+        raise problems[0][1]("; ".join(f"rank {rank}: {text}" for rank, _, text in problems))
+    for name, own in found[0][2].items():
+        other = next((i for i, entry in enumerate(found) if entry[2].get(name) != own), None)
+        if other is not None:
+            raise MismatchError(
+                f"the option {name} differs between ranks: it is {own} on rank {group.ranks[0]}, "
+                f"{found[other][2].get(name)} on rank {group.ranks[other]}; give all ranks the same"
+            )
+    if len({entry[1] for entry in found}) == 1:
         return
     everyone: list[Any] = [None] * group.size()
     all_gather_object(everyone, list(lines), group)

@@ -26,4 +26,4 @@ def _ignoring(rank):
 
 def test_ignored_ones_may_differ(world):
     """They are neither compared, nor copied, nor averaged, nor missed by the consistency check."""
-    assert world(_ignoring) == [({"w0": 1.5, "w1": [1.0]}, 0.0), ({"w0": 1.5, "w1": [2.0, 2.0]}, 1.0)]
+    assert world(_ignoring) == [({"w0": 2.5, "w1": [1.0]}, 0.0), ({"w0": 2.5, "w1": [2.0, 2.0]}, 1.0)]

@@ -66,7 +66,7 @@ KINDS = {
     "bfloat16 averaged in float32": MixedPrecision(ddpflow.bfloat16, ddpflow.float32),
     "bfloat16": MixedPrecision(param_dtype=ddpflow.bfloat16),
     "only averages": MixedPrecision(reduce_dtype=ddpflow.float16),
-    "averaged in float64": MixedPrecision(reduce_dtype=ddpflow.float64, buffer_dtype=ddpflow.float64),
+    "averaged in float64": MixedPrecision(reduce_dtype=ddpflow.float64),
 }
 
 
