@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a virtual environment in .venv, made once and kept until pyproject.toml changes.
-#   make test | demo | lint | types | bench | chaos | parity | clean
+#   make test | demo | lint | types | bench | chaos | parity | gpu-check | clean
 # PYTHON=python3.12 chooses the interpreter; the default is the first one found that is new enough.
 
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
@@ -15,7 +15,7 @@ PEER_PYTHON ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_PYTHON_VERSION_WARNING := 1
 
-.PHONY: demo test lint types bench chaos parity clean
+.PHONY: demo test lint types bench chaos parity gpu-check clean
 
 demo: $(READY)
 	$(BIN)/ddprun --nproc-per-node 2 examples/train_digits.py
@@ -35,6 +35,10 @@ bench: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python tests/chaos/chaos.py $(ARGS)
+
+# Needs a GPU, and CuPy in .venv: .venv/bin/pip install -e '.[cuda13]'
+gpu-check: $(READY)
+	$(BIN)/python tests/gpu/check.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) $(ARGS)
 
 ifeq ($(PEER_PYTHON),)
 parity: $(PEER_READY)

@@ -1,0 +1,68 @@
+"""The programs that run on a GPU only, tried on the CuPy stand-in, so that they hold no mistakes of their own."""
+
+import json
+
+import pytest
+
+from tests.doubles.fake_cupy import installed
+from tests.doubles.worlds import ALONE, BOTH, run_gpu_ranks
+from tests.gpu import check, ranks, test_step
+from tests.gpu.bodies import close, integers, numbers
+
+
+@pytest.mark.parametrize("backend", [BOTH, ALONE])
+def test_what_the_ranks_do(backend):
+    """tests/gpu/ranks.py: collectives, and training to the weights of one process."""
+    from ddpflow.nn.parallel import DistributedDataParallel
+
+    x, y = numbers(8, 6), integers(3, 8)
+    expected = ranks.steps(ranks.model(), x, y)
+
+    def body(rank):
+        ranks.collectives(rank, 2)
+        return ranks.steps(DistributedDataParallel(ranks.model().cuda()), x[rank::2].cuda(), y[rank::2].cuda())
+
+    for found in run_gpu_ranks(body, 2, backend):
+        for ours, single in zip(found, expected, strict=True):
+            close(ours, single, 1e-4, "weights")
+
+
+@pytest.mark.parametrize("name", [name for name in dir(test_step) if name.startswith("test_")])
+def test_steps(name, monkeypatch):
+    """tests/gpu/test_step.py."""
+    with installed():
+        getattr(test_step, name)()
+
+
+def test_benchmark(monkeypatch, capsys):
+    """benchmarks/gpu.py times a model."""
+    monkeypatch.syspath_prepend("benchmarks")
+    gpu = __import__("gpu")
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--only", "mlp,all_reduce", "--repeats", "2"])
+    with installed():
+        gpu.main()
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["name"] == "train/mlp/float32" and found["n"] == 2
+
+
+def test_the_figures_as_a_page(monkeypatch, tmp_path):
+    """Figures of both sides stand beside each other; what is missing is open; the page keeps its text."""
+    page = tmp_path / "gpu.md"
+    page.write_text(f"before\n{check.BEGIN}\nold\n{check.END}\nafter\n")
+    monkeypatch.setattr(check, "PAGE", page)
+    ours = {"side": "ddpflow", "name": "train/mlp/float32", "world": 1, "median_ms": 2.0}
+    alone = {**ours, "name": "all_reduce/1024", "world": 8, "bus_gb_per_s": 3.5}
+    check.write(check.table([ours, {**ours, "side": "torch", "median_ms": 4.0}, alone]))
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert "| train/mlp/float32 | 1 | 2.000 | 4.000 | 0.50 |  |" in text
+    assert "| all_reduce/1024 | 8 | 2.000 | open | open | bus_gb_per_s 3.5 |" in text
+
+
+def test_without_a_gpu(monkeypatch, capsys):
+    """gpu-check says what it could not do and why, and does not end with 0."""
+    monkeypatch.setattr("sys.argv", ["check.py"])
+    monkeypatch.setattr(check, "what_is_missing", lambda: "no GPU")
+    assert check.main() == 2
+    assert "nothing could be checked: no GPU" in capsys.readouterr().err
