@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ddpflow.autograd.kernels.matmul import FEW, SMALL, matmul_transposed
+import ddpflow
+from ddpflow.autograd.kernels.matmul import FEW, SMALL, matmul_transposed, product
 
 
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
@@ -19,3 +20,10 @@ def test_equals_the_formula_and_is_contiguous(rng, rows, width, biased):
     assert out.flags.c_contiguous
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(w, before[1])
+
+
+def test_product_of_arrays_and_of_tensors(rng):
+    """The same numbers, and tensors stay tensors."""
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 5))
+    np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-12)
+    assert isinstance(product(ddpflow.from_numpy(a), ddpflow.from_numpy(b)), ddpflow.Tensor)
