@@ -41,10 +41,11 @@ class Bucket:
         self.indices = list(indices)
         self.names = list(names)
         self._params = [weakref.ref(p) for p in params]
-        self._group = group
         self._last = last
         self._copies: dict[Any, Bucket] = {}
         arrays = [p.array for p in params]
+        xp = array_module(arrays[0])
+        self._empty = group.empty if xp is np else xp.empty  # on a GPU any memory will do
         dtype = arrays[0].dtype
         step = max(1, ALIGNMENT // dtype.itemsize)
         self.offsets: list[int] = []
@@ -52,7 +53,7 @@ class Bucket:
         for array in arrays:
             self.offsets.append(end)
             end += -(-array.size // step) * step
-        self.flat = _memory(group, arrays[0], end, dtype)
+        self.flat = self._empty(end, dtype)
         self.flat[...] = 0
         self.views = [
             self.flat[start : start + a.size].reshape(a.shape) for start, a in zip(self.offsets, arrays, strict=True)
@@ -94,7 +95,7 @@ class Bucket:
             copy = self._copies[dtype] = Bucket.__new__(Bucket)
             copy.__dict__.update(self.__dict__)
             copy._copies = {}
-            copy.flat = _memory(self._group, self.flat, self.flat.size, dtype)
+            copy.flat = self._empty(self.flat.size, dtype)
             copy.views = [
                 copy.flat[start : start + v.size].reshape(v.shape)
                 for start, v in zip(self.offsets, self.views, strict=True)
@@ -121,9 +122,3 @@ class Bucket:
 
     def __repr__(self) -> str:
         return f"Bucket({self.tag}; {self.nbytes} bytes)"
-
-
-def _memory(group: Any, like: Any, n: int, dtype: Any) -> Any:
-    """Memory for ``n`` elements where ``like`` lies; on the CPU the transport's own, on a GPU any will do."""
-    xp = array_module(like)
-    return group.empty(n, dtype) if xp is np else xp.empty(n, dtype)
