@@ -2,7 +2,7 @@
 
 NumPy has no fast products of half types, and adds them up in the half type. So on the CPU such a product is computed in
 float32 and rounded once, at the end; on a GPU the operands are cast and the GPU's own half products are used. Norms,
-softmax and losses of halves are likewise computed in float32 on the CPU.
+softmax and losses of halves are computed in float32 on both.
 """
 
 import functools
@@ -78,7 +78,7 @@ def in_half(call: Callable[..., Any]) -> Callable[..., Any]:
 def in_float32(call: Callable[..., Any]) -> Callable[..., Any]:
     """A function that gives float32 in autocast blocks; also for functions that combine operations.
 
-    Outside of them, halves on the CPU are computed in float32 and rounded once.
+    Outside of them, halves are computed in float32 and rounded once.
     """
 
     @functools.wraps(call)
@@ -89,7 +89,7 @@ def in_float32(call: Callable[..., Any]) -> Callable[..., Any]:
         on_cpu = array.__class__ is np.ndarray
         if (autocast_mode.cpu if on_cpu else autocast_mode.cuda) is not None:
             return _called(call, _FLOAT32, args, kwargs)
-        if array.dtype.itemsize != 2 or not on_cpu or not _is_half(array.dtype):
+        if array.dtype.itemsize != 2 or not _is_half(array.dtype):
             return call(*args, **kwargs)
         if not _same_dtype(args, kwargs, array.dtype):
             return call(*args, **kwargs)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ddpflow.autograd.base import TensorBase, wrap
+from ddpflow.device import array_module
 from ddpflow.dtype import as_numpy, dtype_of, get_default_dtype, kind_rank, promote_types
 from ddpflow.errors import DtypeError, MixedDtypeError
 
@@ -90,7 +91,7 @@ def operands(definition: Any, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
     if number.__class__ is int and array.dtype.kind in "iu" and definition.differentiable and not 0 <= number <= 127:
         number = _wrapped(number, array.dtype)
     if array.dtype.kind == "V":  # NumPy widens bfloat16 beside a Python number
-        constant = wrap(np.asarray(number, array.dtype))
+        constant = wrap(array_module(array).full((), number, array.dtype))
         return (a, constant, array, constant.array) if a_is else (constant, b, constant.array, array)
     return (a, None, array, number) if a_is else (None, b, number, array)
 

@@ -23,6 +23,15 @@ def test_op(name):
     bodies.check_op(REGISTRY[name], "float32")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves(dtype):
+    """Half types give the CPU's values, with the same accumulation in float32."""
+    for name, definition in sorted(REGISTRY.items()):
+        if name not in bodies.NO_HALF and (dtype, name) not in bodies.NO_HALF:
+            with installed():
+                bodies.check_op(definition, dtype)
+
+
 @pytest.mark.parametrize("name", bodies.MODULES)
 def test_module(name):
     """Outputs, gradients and buffers of a layer or loss are the CPU's."""

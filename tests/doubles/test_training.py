@@ -154,3 +154,58 @@ def test_no_hidden_wait_in_a_training_step(name, kind):
         state().syncs.clear()
         step()
         assert state().syncs == []
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_mixed_precision(dtype):
+    """Autocast and GradScaler train on a device as on the CPU, within the half type's rounding."""
+    ends = []
+    with installed():
+        for place in ("cpu", "cuda"):
+            ddpflow.manual_seed(5)
+            model = small_model().to(place)
+            optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+            scaler = ddpflow.amp.GradScaler(place, init_scale=128.0)
+            x, y = numbers(7, 6).to(place), integers(3, 7).to(place)
+            for _ in range(3):
+                optimizer.zero_grad()
+                with ddpflow.autocast(place, getattr(ddpflow, dtype)):
+                    out = model(x)
+                    assert out.dtype == getattr(ddpflow, dtype)
+                    loss = F.cross_entropy(out, y)
+                scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+            ends.append([on_host(p.detach().array) for p in model.parameters()])
+    for cpu, gpu in zip(*ends, strict=True):
+        close(gpu, cpu, 3e-2, dtype)
+
+
+def test_exchange_without_a_copy():
+    """A tensor made of a CuPy array shares its memory, and hands it out as an array interface."""
+    with installed():
+        import cupy
+
+        array = cupy.arange(4, dtype=np.float32)
+        tensor = ddpflow.as_tensor(array)
+        tensor += 1
+        assert array.get().tolist() == [1, 2, 3, 4]
+        assert tensor.__cuda_array_interface__["data"] == array.__cuda_array_interface__["data"]
+        with pytest.raises(TypeError, match="cpu"):
+            tensor.numpy()
+        assert tensor.cpu().numpy().tolist() == [1, 2, 3, 4]
+
+
+def test_checkpoints_move_between_devices(tmp_path):
+    """What was saved on a device loads on the CPU, and the other way round."""
+    with installed():
+        model = small_model().cuda()
+        ddpflow.save(model.state_dict(), tmp_path / "model")
+        on_cpu = small_model()
+        on_cpu.load_state_dict(ddpflow.load(tmp_path / "model", map_location="cpu"))
+        ddpflow.save(on_cpu.state_dict(), tmp_path / "back")
+        model.load_state_dict(ddpflow.load(tmp_path / "back"))
+        for a, b in zip(model.parameters(), on_cpu.parameters(), strict=True):
+            assert a.is_cuda and not b.is_cuda
+            np.testing.assert_array_equal(on_host(a.detach().array), b.detach().array)

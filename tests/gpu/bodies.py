@@ -6,6 +6,7 @@ import numpy as np
 
 import ddpflow
 from ddpflow import nn, optim
+from ddpflow.dtype import as_numpy
 from ddpflow.nn import functional as F
 from tests.autograd.samples import Case, cases, distinct
 
@@ -15,7 +16,11 @@ LEFT_OUT = {"moved": "it moves its input to the CPU: that is its purpose"}
 RANDOM = {"bernoulli", "dropout", "multinomial", "poisson", "rand_like", "randn_like", "randint_like", "rrelu"}
 # Ops whose array options are tables that stay on the host.
 HOST_OPTIONS = {"choose_axis", "weigh_axis"}
-TOLERANCE = {"float32": 2e-4, "float64": 1e-9}
+TOLERANCE = {"float32": 2e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 8e-2}
+# Ops that have no half precision, here or in CuPy.
+NO_HALF: set[Any] = {*LEFT_OUT, *RANDOM, "cholesky", "det", "eigh", "full_svd", "inverse", "reduced_qr", "reduced_svd"}
+NO_HALF |= {"slogdet", "solve_matrix", "view_as_complex"}
+NO_HALF |= {("bfloat16", name) for name in ("histc", "logical_not", "logical_xor", "scatter_extreme")}
 
 
 def on_device(value: Any) -> Any:
@@ -34,7 +39,8 @@ def on_host(array: Any) -> np.ndarray:
 
 def check_op(definition: Any, dtype: Any) -> None:
     """An op gives the same values and gradients on the GPU as on the CPU, as arrays of the GPU."""
-    tolerance = TOLERANCE[np.dtype(dtype).name]
+    dtype = as_numpy(dtype)
+    tolerance = TOLERANCE[dtype.name]
     for number, case in enumerate(cases(definition)):
         arrays = case.typed(dtype)
         args = case.tensors([None if a is None else a.copy() for a in arrays])
@@ -57,6 +63,8 @@ def check_op(definition: Any, dtype: Any) -> None:
 
 def close(actual: np.ndarray, expected: np.ndarray, tolerance: float, message: str) -> None:
     """Equal up to rounding, relative to the greatest value."""
+    if expected.dtype.itemsize == 2 and expected.dtype.kind in "fV":
+        actual, expected = actual.astype(np.float32), expected.astype(np.float32)
     finite = expected[np.isfinite(expected)] if expected.dtype.kind in "fc" else expected
     scale = max(1.0, float(np.abs(finite).max())) if finite.size and finite.dtype.kind in "fc" else 1.0
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=message)
