@@ -8,6 +8,7 @@ import pytest
 import ddpflow
 import ddpflow.comm as dist
 from ddpflow import nn, optim
+from ddpflow.errors import DeviceError
 from ddpflow.nn import functional as F
 from ddpflow.nn.parallel import DistributedDataParallel
 from tests.doubles.fake_cupy import installed
@@ -192,7 +193,7 @@ def test_exchange_without_a_copy():
         tensor += 1
         assert array.get().tolist() == [1, 2, 3, 4]
         assert tensor.__cuda_array_interface__["data"] == array.__cuda_array_interface__["data"]
-        with pytest.raises(TypeError, match="cpu"):
+        with pytest.raises(DeviceError, match="call cpu"):
             tensor.numpy()
         assert tensor.cpu().numpy().tolist() == [1, 2, 3, 4]
 
