@@ -49,10 +49,11 @@ class _Unfolded:
         self.targets = []
         for j, tap in enumerate(self.taps):
             shift = j * dilation[1] - left  # column c of the tap is column c + shift of the input
-            start, end = max(0, -shift), min(row, width - shift)
+            start = max(0, -shift)
+            end = max(start, min(row, width - shift))
             rows = tap[:, top * row : (top + self.count * self.lines) * row]
             rows = rows.reshape(channels, self.count, self.lines, row)[:, :, :height, start:end]
-            self.targets.append((rows.swapaxes(0, 1), slice(start + shift, max(end + shift, start + shift))))
+            self.targets.append((rows.swapaxes(0, 1), slice(start + shift, end + shift)))
         if self.whole:
             self.all = np.empty((high, wide * channels, self.length(self.count)), x.dtype)
 

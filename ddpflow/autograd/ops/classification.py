@@ -129,8 +129,7 @@ def _check(name, input, target, weight, classes):
             )
         raise ShapeError(
             f"{name}(): class indices of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}; "
-            f"expected "
-            f"{expected}"
+            f"expected {expected}"
         )
 
 
@@ -145,8 +144,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
         ignore_index: Samples with this label count for nothing.
         reduce: Deprecated form of ``reduction``.
         reduction: ``"mean"`` (over the weights of the samples that count; NaN if none does, with gradient 0),
-            ``"sum"`` or
-            ``"none"``.
+            ``"sum"`` or ``"none"``.
 
     Raises:
         IndexRangeError: For a label outside the classes.

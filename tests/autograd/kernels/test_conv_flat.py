@@ -13,6 +13,7 @@ CASES = [  # samples, channels, height, width, outputs, kernel, pads, dilation
     (3, 4, 9, 9, 5, (3, 3), ((2, 1), (0, 3)), (2, 2)),
     (3, 4, 9, 9, 5, (1, 1), ((1, 1), (1, 1)), (1, 1)),
     (7, 33, 6, 5, 7, (2, 4), ((1, 1), (3, 3)), (2, 1)),
+    (2, 30, 4, 3, 5, (3, 5), ((9, 0), (0, 20)), (2, 2)),  # most of what the kernel sees is padding
 ]
 
 
