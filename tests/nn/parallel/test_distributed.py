@@ -2,10 +2,12 @@
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
 
+import ddpflow.comm as dist
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.comm.subgroups import new_group
 from ddpflow.comm.world import current_group
@@ -130,6 +132,29 @@ def test_nested_outputs_keep_structure_dtype_and_requires_grad(world):
         (dict, [3.5], [4.5], "float64", True, True),
     ]
     assert gradients == {"w": 9.0, "spare": 0.0}
+
+
+def _all_reduce(rank, in_thread):
+    x = tensor([1.0, 2.0]) * (rank + 1.0) if dist.get_world_size() == 4 else tensor([[1.0, 2.0], [3.0, 4.0]][rank])
+
+    def call():
+        dist.all_reduce(x, group=group)
+
+    group = current_group()
+    if in_thread:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    else:
+        call()
+    return x.tolist()
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize(("size", "expected"), [(2, [4.0, 6.0]), (4, [10.0, 20.0])])
+def test_the_sums_of_all_ranks_keep_every_element(world, size, expected, in_thread):
+    """All elements are summed, not just the first; a collective may come from a second thread."""
+    assert world(_all_reduce, size, in_thread) == [expected] * size
 
 
 # --- the group --------------------------------------------------------------------------------------------------------
