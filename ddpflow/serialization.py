@@ -33,7 +33,7 @@ class _NotPlain(Exception):
     """Something that is neither a tensor nor a plain value."""
 
 
-def save(obj: Any, f: Any) -> None:
+def save(obj: Any, f: Any, *, plain_only: bool = False) -> None:
     """Save an object.
 
     Nested dicts, lists and tuples of tensors, arrays, numbers, strings, bytes, None, dtypes and devices (so: state
@@ -43,6 +43,7 @@ def save(obj: Any, f: Any) -> None:
     Args:
         obj: The object.
         f: A path, which is replaced only when the file is complete, or an object with ``write``.
+        plain_only: Refuse what would be pickled, so that `load` needs no trust.
 
     Raises:
         SerializationError: When the object can be neither saved nor pickled, or the path cannot be written.
@@ -50,6 +51,11 @@ def save(obj: Any, f: Any) -> None:
     try:
         data = _plain_bytes(obj)
     except _NotPlain:
+        if plain_only:
+            raise SerializationError(
+                f"save: this {type(obj).__name__} holds something beside tensors and plain values, such as numbers, "
+                "strings, lists and dicts: save a state_dict of it instead"
+            ) from None
         try:
             body = pickle.dumps(obj, protocol=4)
         except Exception as error:

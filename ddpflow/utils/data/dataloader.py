@@ -121,21 +121,22 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         resume, self._resume = self._resume, None
-        skip = 0
+        skip, now = 0, None
         if resume is not None:
-            skip = resume["batches"]
-            (self.generator or default_generator()).set_state(np.array(resume["generator"], np.uint8))
+            skip, now = resume["batches"], resume.get("now")
+            if not self._own_order():
+                self._set_generator(resume["generator"])
             if resume["sampler"] is not None:
                 self.sampler.load_state_dict(resume["sampler"])
         self._start = self._state_now()
         self._given = skip
-        for batch in self._batches(skip):
+        for batch in self._batches(skip, now):
             self._given += 1
             yield batch
         self._given = 0
         self._start = {}
 
-    def _batches(self, skip: int) -> Iterator[Any]:
+    def _batches(self, skip: int, now: Any) -> Iterator[Any]:
         if isinstance(self.dataset, IterableDataset):
             fetch, requests = _Iterating(self.batch_size, self.collate_fn, self.drop_last), itertools.repeat(None)
         else:
@@ -143,15 +144,15 @@ class DataLoader:
             requests = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
         if not self.num_workers:
             get = fetch(self.dataset)
-            for number, request in enumerate(requests):
-                if number < skip and not isinstance(self.dataset, IterableDataset):
-                    continue
-                try:
-                    batch = get(request)
-                except StopIteration:
-                    return
-                if number >= skip:
-                    yield batch
+            try:
+                for request in itertools.islice(requests, skip):
+                    if isinstance(self.dataset, IterableDataset):
+                        get(request)
+                self._set_generator(now)
+                for request in requests:
+                    yield get(request)
+            except StopIteration:
+                pass
             return
         # Each rank's workers differ from the other ranks', though all ranks may have been seeded alike.
         base = int(stream(generator=self.generator).integers(0, 1 << 62))
@@ -171,7 +172,11 @@ class DataLoader:
         if self.persistent_workers:
             self._pool = pool
         iterable = isinstance(self.dataset, IterableDataset)
-        wanted = requests if iterable else itertools.islice(requests, skip, None)
+        if not iterable:
+            for _ in itertools.islice(requests, skip):
+                pass
+        self._set_generator(now)
+        wanted = requests
         failed = True
         try:
             yield from itertools.islice(pool.run(wanted, seeds), skip if iterable else 0, None)
@@ -186,6 +191,14 @@ class DataLoader:
 
     # --- stopping and going on ----------------------------------------------------------------------------------------
 
+    def _own_order(self) -> bool:
+        """True when the order does not depend on the generator: then ranks may load one rank's state."""
+        return hasattr(self.sampler, "state_after")
+
+    def _set_generator(self, state: list[int] | None) -> None:
+        if state is not None:
+            (self.generator or default_generator()).set_state(np.array(state, np.uint8))
+
     def _state_now(self) -> dict[str, Any]:
         state = (self.generator or default_generator()).get_state()
         sampler = self.sampler.state_dict() if hasattr(self.sampler, "state_dict") else None
@@ -197,11 +210,14 @@ class DataLoader:
         With a `DistributedSampler` it can be loaded by another number of ranks, once all ranks have given equally many
         batches.
         """
-        start = self._start or self._state_now()
-        after = getattr(self.sampler, "state_after", None)
-        if after is not None and self._start and self.batch_size is not None:
-            return {**start, "sampler": after(start["sampler"], self._given * self.batch_size), "batches": 0}
-        return {**start, "batches": self._given if self._start else 0}
+        here = self._state_now()
+        if not self._start:
+            return {**here, "batches": 0}
+        if self._own_order() and self.batch_size is not None:
+            sampler = self.sampler.state_after(self._start["sampler"], self._given * self.batch_size)
+            return {**self._start, "sampler": sampler, "batches": 0}
+        # From the start the same order is drawn again; then the random numbers go on from where they are.
+        return {**self._start, "batches": self._given, "now": None if self._own_order() else here["generator"]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Make the next pass go on where `state_dict` was taken: it gives the rest of the same order."""

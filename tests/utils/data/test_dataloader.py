@@ -259,3 +259,45 @@ def test_options_that_contradict_are_refused(options, text):
         DataLoader(Items(3), **options)
     with pytest.raises(ValueRangeError, match="own order"):
         DataLoader(Stream(3), shuffle=True)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_random_numbers_go_on_where_they_were(num_workers):
+    """What is drawn beside the loader, as dropout does, is the same after a resume as without one."""
+
+    def read(loader, seen, stop=None):
+        for batch in loader:
+            seen.append((batch[0].tolist(), flow.rand(1).item()))
+            if len(seen) == stop:
+                return loader.state_dict()
+        return None
+
+    def make():
+        return DataLoader(TensorDataset(flow.arange(12)), batch_size=2, shuffle=True, num_workers=num_workers)
+
+    whole, halves = [], []
+    flow.manual_seed(4)
+    for _ in range(2):
+        read(make(), whole)
+    flow.manual_seed(4)
+    state = read(make(), halves, 4)
+    flow.manual_seed(99)
+    resumed = make()
+    resumed.load_state_dict(state)
+    read(resumed, halves)
+    read(make(), halves)
+    assert halves == whole and len(whole) == 12
+
+
+def test_a_distributed_sampler_leaves_the_random_numbers_alone():
+    """Its order has its own stream, so a rank that loads another rank's state keeps its own random numbers."""
+    data = TensorDataset(flow.arange(8))
+    loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, 2, 0))
+    next(iter(loader))
+    state = loader.state_dict()
+    flow.manual_seed(5)
+    expected = flow.rand(2).tolist()
+    flow.manual_seed(5)
+    other = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, 2, 1))
+    other.load_state_dict(state)
+    assert len(list(other)) == 1 and flow.rand(2).tolist() == expected
