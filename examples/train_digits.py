@@ -2,6 +2,7 @@
 
     ddprun --nproc-per-node 2 examples/train_digits.py      # two processes on this machine
     python examples/train_digits.py                         # the same script alone
+    ddprun --nproc-per-node 8 examples/train_digits.py --device cuda    # on eight GPUs, over NCCL
 
 Needs the extra "examples" (scikit-learn, tqdm): pip install 'ddpflow[examples]'.
 """
@@ -27,6 +28,7 @@ parser.add_argument("--epochs", type=int, default=12)
 parser.add_argument("--batch-size", type=int, default=64, help="images per step, over all ranks together")
 parser.add_argument("--lr", type=float, default=4e-3)
 parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--device", default="cpu", help='"cuda" takes the GPU of each process\'s number on its host')
 
 
 class Net(nn.Module):
@@ -54,11 +56,12 @@ def load(seed):
 
 
 @flow.no_grad()
-def evaluate(model, loader):
+def evaluate(model, loader, device):
     """Loss and accuracy over all ranks' parts of the test set, each image counted once."""
     model.eval()
     sums = flow.zeros(3, dtype=flow.float64)
     for x, y in loader:
+        x, y = x.to(device), y.to(device)
         scores = model(x)
         right = (scores.argmax(1) == y).sum()
         sums += flow.tensor([F.cross_entropy(scores, y, reduction="sum").item(), right.item(), len(y)])
@@ -72,7 +75,7 @@ def same_weights_everywhere(model):
     """Whether every parameter and buffer has the same bits on all ranks."""
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
-        digest.update(name.encode() + value.numpy().tobytes())
+        digest.update(name.encode() + value.cpu().numpy().tobytes())
     digests = [None] * dist.get_world_size()
     dist.all_gather_object(digests, digest.hexdigest())
     return len(set(digests)) == 1
@@ -87,7 +90,7 @@ def main():
     sampler = DistributedSampler(train_set, seed=args.seed, drop_last=True)
     train_loader = DataLoader(train_set, batch_size=max(1, args.batch_size // world), sampler=sampler, drop_last=True)
     test_loader = DataLoader(test_set, batch_size=120, sampler=DistributedSampler(test_set, shuffle=False, pad=False))
-    model = DistributedDataParallel(Net())
+    model = DistributedDataParallel(Net().to(args.device))
     optimizer = flow.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=1e-2)
     schedule = flow.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * len(train_loader))
 
@@ -96,8 +99,9 @@ def main():
         sampler.set_epoch(epoch)
         started = time.perf_counter()
         bar = tqdm(train_loader, desc=f"epoch {epoch + 1:2d}/{args.epochs}", disable=rank != 0, leave=False)
-        total = flow.zeros(())
+        total = flow.zeros((), device=args.device)
         for x, y in bar:
+            x, y = x.to(args.device), y.to(args.device)
             loss = F.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()
@@ -106,7 +110,7 @@ def main():
             total += loss.detach()
             images += len(y) * world
         seconds += time.perf_counter() - started
-        loss, accuracy = evaluate(model, test_loader)
+        loss, accuracy = evaluate(model, test_loader, args.device)
         if rank == 0:
             mean = total.item() / len(train_loader)
             print(f"epoch {epoch + 1:2d}: train loss {mean:.4f}, test loss {loss:.4f}, test accuracy {accuracy:.2%}")
@@ -114,7 +118,7 @@ def main():
     # The buffers of ranks other than 0 are brought up to date at the start of a step; after the last one, do it here.
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
-    _, accuracy = evaluate(model, test_loader)
+    _, accuracy = evaluate(model, test_loader, args.device)
     same = same_weights_everywhere(model)
     if rank == 0:
         print(f"test accuracy {accuracy:.2%}")

@@ -1,6 +1,7 @@
 """The programs that run on a GPU only, tried on the CuPy stand-in, so that they hold no mistakes of their own."""
 
 import json
+import runpy
 
 import pytest
 
@@ -66,3 +67,13 @@ def test_without_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(check, "what_is_missing", lambda: "no GPU")
     assert check.main() == 2
     assert "nothing could be checked: no GPU" in capsys.readouterr().err
+
+
+def test_the_digits_example(monkeypatch, capsys):
+    """examples/train_digits.py learns on a device."""
+    pytest.importorskip("sklearn", reason="the example needs scikit-learn (extra examples)")
+    monkeypatch.setattr("sys.argv", ["train_digits.py", "--device", "cuda", "--epochs", "1"])
+    with installed(), pytest.raises(SystemExit) as end:
+        runpy.run_path("examples/train_digits.py", run_name="__main__")
+    out = capsys.readouterr().out
+    assert end.value.code == 0 and float(out.partition("test accuracy ")[2].partition("%")[0]) > 50
