@@ -9,7 +9,7 @@ import pytest
 import ddpflow
 from ddpflow import nn
 from ddpflow.errors import DtypeError
-from ddpflow.nn.parallel import MixedPrecision
+from ddpflow.nn.parallel import MixedPrecision, compression
 from ddpflow.nn.parallel.distributed import DistributedDataParallel as DDP
 from ddpflow.utils.checkpoint import checkpoint
 
@@ -94,6 +94,58 @@ def test_checkpointed_parts_run_on_copies_again(world):
     assert seen == {"bfloat16"}
     for name, value in plain.items():
         np.testing.assert_allclose(again[name], value, atol=1e-3)
+
+
+def _everything(rank, unused, hook):
+    ddpflow.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    ddp = DDP(
+        nn.parallel.convert_sync_batchnorm(net),
+        mixed_precision=MixedPrecision(ddpflow.bfloat16, ddpflow.float32),
+        unused=unused,
+        comm_hook=hook,
+    )
+    optimizer = ddpflow.optim.SGD(ddp.parameters(), lr=0.1)
+    with ddp.join():
+        for _ in range(3 + rank):
+            optimizer.zero_grad()
+            ddp(ddpflow.rand(3, 4)).float().square().mean().backward()
+            optimizer.step()
+    with ddp.no_sync():
+        ddp(ddpflow.rand(3, 4)).sum().backward()
+    ddp.sync_gradients()
+    ddp.check_consistency(optimizer)
+    return [p.grad.tolist() for p in ddp.parameters()]
+
+
+@pytest.mark.parametrize(("unused", "hook"), [("zero", None), ("none", compression.fp16_compress_hook)])
+def test_it_goes_with_the_rest(world, unused, hook):
+    """Uneven work, SyncBatchNorm, local gradients, hooks that compress, both ways with unused parameters."""
+    first, second = world(_everything, 2, unused, hook)
+    assert first == second and any(g != 0 for g in first[-1])
+
+
+def _scaled(rank):
+    ddpflow.manual_seed(1)
+    ddp = DDP(nn.Linear(4, 2), mixed_precision=MixedPrecision(ddpflow.float16))
+    optimizer = ddpflow.optim.SGD(ddp.parameters(), lr=0.1)
+    scaler, scales = ddpflow.amp.GradScaler(init_scale=2.0**17), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = ddp(ddpflow.full((2, 4), rank + 1.0)).float().square().sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales, [p.tolist() for p in ddp.parameters()]
+
+
+def test_a_scaler_finds_its_scale(world):
+    """Gradients that overflow float16 are left out on all ranks alike, until the scale fits."""
+    first, second = world(_scaled)
+    assert first == second
+    scales, weights = first
+    assert scales[0] < 2.0**17 and np.isfinite(weights[0]).all()
 
 
 def _reduced(rank):
