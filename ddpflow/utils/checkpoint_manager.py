@@ -173,28 +173,28 @@ class CheckpointManager:
                 for and the number of ranks is another than at the time of saving.
         """
         group = self._group
-        here = group.rank() == 0
-        step, data = self._newest() if here else (None, None)
-        step, length = broadcast_object((step, 0 if data is None else len(data)), group.ranks[0], group)
+        first = group.ranks[0]
+        step, data, whole = self._newest() if group.rank() == 0 else (None, b"", None)
+        step, length = broadcast_object((step, len(data)), first, group)
         if step is None:
             return None
-        received = np.empty(length, np.uint8) if data is None else np.frombuffer(data, np.uint8).copy()
-        group.broadcast(received, group.ranks[0], tag=f"checkpoint of step {step}")
-        return self._load(load(io.BytesIO(received.data)), objects)
+        received = np.frombuffer(data, np.uint8) if whole is not None else np.empty(length, np.uint8)
+        group.broadcast(received, first, tag=f"checkpoint of step {step}")
+        return self._load(load(io.BytesIO(received.data)) if whole is None else whole, objects)
 
-    def _newest(self) -> tuple[int | None, bytes | None]:
-        """The newest step whose file is whole, and its bytes."""
+    def _newest(self) -> tuple[int | None, bytes | bytearray, Any]:
+        """The newest step whose file is whole, its bytes, and what they hold."""
         for step in self.steps():
             try:
                 with open(self._path(step), "rb") as file:
-                    data = file.read()
+                    data = bytearray(file.read())
                 found = load(io.BytesIO(data))
                 if not (isinstance(found, dict) and {"step", "kinds", "state", "ranks"} <= found.keys()):
                     raise SerializationError("it is not a checkpoint")
-                return step, data
+                return step, data, found
             except (SerializationError, OSError) as error:
                 warnings.warn(f"passing over the checkpoint {self._path(step)}: {error}", stacklevel=3)
-        return None, None
+        return None, b"", None
 
     def _load(self, whole: dict[str, Any], objects: dict[str, Any]) -> Resumed:
         parts, kinds = whole["ranks"], whole["kinds"]
