@@ -199,6 +199,7 @@ class Event:
         self.timed = not disable_timing
         self.time = 0.0
         self.ptr = id(self)
+        self.device = state().current_device()
 
     def record(self, stream: "Stream | None" = None) -> None:
         """Mark the place up to which the stream has been filled."""
@@ -212,6 +213,8 @@ class Event:
     @property
     def done(self) -> bool:
         """Whether everything before it has ended; then the host knows."""
+        if state().current_device() != self.device:
+            state().violations.append("an event was asked from another device, where that makes a CUDA context")
         if any(not p.done for p in self.pending):
             return False
         if self.clock is not None:

@@ -257,6 +257,10 @@ class NcclBackend(Backend):
 
     # --- launching ----------------------------------------------------------------------------------------------------
 
+    def gpu(self, device: int | None = None) -> Any:
+        """A GPU, the group's own when None, as a context; a new one each time, for CuPy's is not for several threads."""
+        return self._cupy.cuda.Device(self._home if device is None else device)
+
     def current_stream(self) -> Any:
         """The calling thread's current stream."""
         return self._cupy.cuda.get_current_stream()
@@ -282,7 +286,7 @@ class NcclBackend(Backend):
         if call.seq:
             self._watchdog.note(self._note(call, arrays, n, op))
         event = self._cupy.cuda.Event
-        with communicator.device:
+        with self.gpu(communicator.device):
             before = event(disable_timing=True)
             before.record(self.current_stream())
             communicator.stream.wait_event(before)
@@ -290,7 +294,7 @@ class NcclBackend(Backend):
                 run(communicator)
             done = event(disable_timing=True)
             done.record(communicator.stream)
-        work = NcclWork(self, call, done, arrays, out, source)
+        work = NcclWork(self, call, communicator.device, done, arrays, out, source)
         self._watchdog.add(work)
         return work
 
@@ -328,7 +332,7 @@ class NcclBackend(Backend):
 
     def _through_gpu(self, run: Callable[..., Work], arrays: list[Any], out: Any) -> Work:
         """Runs an operation of NumPy arrays on copies in GPU memory; ``out`` is the one to copy back."""
-        with self._cupy.cuda.Device(self._home):
+        with self.gpu():
             copies = [None if a is None else self._cupy.asarray(a) for a in arrays]
             work = run(*copies)
         if isinstance(work, NcclWork):
@@ -338,7 +342,7 @@ class NcclBackend(Backend):
         place = next(i for i, a in enumerate(arrays) if a is out)
 
         def copy_back() -> Any:
-            with self._cupy.cuda.Device(self._home):
+            with self.gpu():
                 out[...] = self._cupy.asnumpy(copies[place])
             return out
 

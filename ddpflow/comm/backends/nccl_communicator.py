@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ddpflow.comm.backend import GroupSpec, rank_list
-from ddpflow.comm.backends.nccl_meeting import check_places, encode_id, place_text
+from ddpflow.comm.backends.nccl_meeting import check_places, encode_id, id_forms, place_text
 from ddpflow.comm.signature import Call
 from ddpflow.errors import CollectiveTimeout
 
@@ -31,12 +31,12 @@ class Communicator:
 
     Attributes:
         nccl: CuPy's NcclCommunicator.
-        device: The device, as a context.
+        device: The device's number.
         stream: The communication stream; it does not wait for the default stream by itself.
     """
 
     nccl: Any
-    device: Any
+    device: int
     stream: Any
 
     @classmethod
@@ -79,4 +79,14 @@ class Communicator:
         with place:
             # The highest priority: a bucket that is ready goes out before compute that was launched earlier.
             stream = cupy.cuda.Stream(non_blocking=True, priority=-1)
-            return cls(nccl.NcclCommunicator(spec.size, unique_id, spec.group_rank), place, stream)
+            return cls(_join(nccl, spec, unique_id), device, stream)
+
+
+def _join(nccl: Any, spec: GroupSpec, unique_id: bytes) -> Any:
+    """CuPy's communicator, whichever form of the id this CuPy takes."""
+    for form in id_forms(unique_id):
+        try:
+            return nccl.NcclCommunicator(spec.size, form, spec.group_rank)
+        except (TypeError, OverflowError) as error:
+            refused = error
+    raise refused

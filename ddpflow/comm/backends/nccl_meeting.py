@@ -2,12 +2,12 @@
 
 import json
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpflow.errors import BackendUnavailable, CommError
 
-__all__ = ["ID_BYTES", "check_places", "encode_id", "host_name", "place_text"]
+__all__ = ["ID_BYTES", "check_places", "encode_id", "host_name", "id_forms", "place_text"]
 
 ID_BYTES = 128
 
@@ -25,6 +25,13 @@ def encode_id(unique_id: bytes | Iterable[int]) -> bytes:
     if len(raw) != ID_BYTES:
         raise CommError(f"an NCCL unique id has {ID_BYTES} bytes, not {len(raw)}")
     return raw
+
+
+def id_forms(raw: bytes) -> Iterator[Any]:
+    """Yields the id as CuPy may want it: bytes; in CuPy 13 a tuple of C chars, which have a sign or not."""
+    yield raw
+    yield tuple(value - 256 if value > 127 else value for value in raw)
+    yield tuple(raw)
 
 
 def host_name() -> str:

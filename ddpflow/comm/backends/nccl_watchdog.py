@@ -78,7 +78,8 @@ class Watchdog:
         self._launched.pop(signature.seq - _REMEMBERED, None)
 
     def add(self, work: "NcclWork") -> None:
-        """Looks after an operation that was launched."""
+        """Looks after an operation that was launched; what has ended meanwhile lets go of its arrays."""
+        self._reap()
         self.in_flight.append(work)
 
     def start(self) -> None:
@@ -125,6 +126,8 @@ class Watchdog:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        # Or the first question about an event would make a CUDA context on GPU 0, for every rank of this host.
+        self._backend.gpu().use()
         while not self._stop.wait(_POLL_S):
             try:
                 self._look()

@@ -26,25 +26,29 @@ class NcclWork(Work):
     Args:
         backend: The transport.
         call: What was called.
+        device: Number of the GPU.
         done: The event.
         arrays: What the operation uses; kept until it has ended, or memory could be handed out again too early.
         result: The output array, or None.
         source: Global rank of the sender of a message.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_backend", "_ended", "_result", "_source", "blocking", "call", "deadline",
-                 "done", "error", "launched", "limit_s")  # fmt: skip
+    __slots__ = (
+        "__weakref__", "_arrays", "_backend", "_device", "_ended", "_result", "_source", "blocking", "call", "deadline",
+        "done", "error", "launched", "limit_s",
+    )  # fmt: skip
 
     def __init__(
         self,
         backend: "NcclBackend",
         call: Call,
+        device: int,
         done: Any,
         arrays: tuple[Any, ...],
         result: Any = None,
         source: int = -1,
     ) -> None:
-        self._backend, self.call, self.done, self._arrays = backend, call, done, arrays
+        self._backend, self.call, self._device, self.done, self._arrays = backend, call, device, done, arrays
         self._result, self._source, self.blocking = result, source, False
         self.launched = time.monotonic()
         self.limit_s = call.timeout_s
@@ -54,9 +58,11 @@ class NcclWork(Work):
 
     def finished(self) -> bool:
         """Whether the GPU has come to the event; asked by the watchdog and by whoever waits."""
-        if not self._ended and self.done.done:
-            self._ended = True
-            self._arrays = ()
+        if not self._ended:
+            with self._backend.gpu(self._device):  # asked from another GPU, CUDA would make a context there
+                if self.done.done:
+                    self._ended = True
+                    self._arrays = ()
         return self._ended
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
@@ -65,7 +71,8 @@ class NcclWork(Work):
             self.limit_s = seconds(timeout, 1.0)
             self.deadline = time.monotonic() + self.limit_s
         if self.error is None:
-            self._backend.current_stream().wait_event(self.done)
+            with self._backend.gpu(self._device):
+                self._backend.current_stream().wait_event(self.done)
             if self.blocking:
                 self._wait_on_host()
         if self.error is not None:

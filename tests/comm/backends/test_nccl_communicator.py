@@ -8,6 +8,7 @@ import ddpflow.comm as dist
 from ddpflow.comm.backends.nccl_communicator import load_nccl
 from ddpflow.errors import CollectiveTimeout
 from tests.doubles.fake_cupy import installed
+from tests.doubles.nccl import NcclCommunicator
 from tests.doubles.worlds import run_gpu_ranks
 
 
@@ -63,6 +64,29 @@ def test_the_stream_is_its_own(n):
 
         dist.all_reduce(cupy.zeros(1))
         (made,) = dist.current_group()._made["cuda"]._communicators.values()
-        return made.stream.is_non_blocking, made.stream.priority, made.device.id
+        return made.stream.is_non_blocking, made.stream.priority, made.device
 
     assert run_gpu_ranks(body, n) == [(True, -1, r) for r in range(n)]
+
+
+@pytest.mark.parametrize(("refused", "error"), [((bytes,), TypeError), ((bytes, "signed"), OverflowError)])
+def test_an_older_cupy(monkeypatch, refused, error):
+    """Where CuPy does not take bytes it gets a tuple, of numbers with or without a sign."""
+    made = NcclCommunicator.__init__
+
+    def picky(self, ndev, commId, rank, config=None):
+        if isinstance(commId, bytes):
+            raise TypeError("Argument 'commId' has incorrect type")
+        if "signed" in refused and min(commId) < 0:
+            raise error("can't convert negative value to char")
+        made(self, ndev, bytes(value & 0xFF for value in commId), rank)
+
+    def body(rank):
+        import cupy
+
+        x = cupy.full(1, rank + 1.0)
+        dist.all_reduce(x)
+        return float(x[0])
+
+    monkeypatch.setattr(NcclCommunicator, "__init__", picky)
+    assert run_gpu_ranks(body, 2) == [3.0, 3.0]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ddpflow.comm.backends.nccl_meeting import check_places, encode_id, host_name, place_text
+from ddpflow.comm.backends.nccl_meeting import check_places, encode_id, host_name, id_forms, place_text
 from ddpflow.errors import BackendUnavailable, CommError
 
 
@@ -20,6 +20,14 @@ def test_unique_ids_survive():
     assert encode_id(signed) == encode_id(unsigned) == bytes(unsigned) == encode_id(bytes(unsigned))
     with pytest.raises(CommError, match="128 bytes, not 3"):
         encode_id(b"abc")
+
+
+def test_forms_for_every_cupy():
+    """CuPy 14 takes bytes, CuPy 13 a tuple of chars, which have a sign on some processors and none on others."""
+    raw = bytes(range(128, 256))
+    as_bytes, signed, unsigned = id_forms(raw)
+    assert as_bytes == raw and signed == tuple(range(-128, 0)) and bytes(unsigned) == raw
+    assert encode_id(signed) == raw
 
 
 def test_one_gpu_for_each_rank():

@@ -35,6 +35,23 @@ def test_ends_with_its_group():
     assert not any(t.name.startswith("ddpflow-nccl") for t in threading.enumerate())
 
 
+def test_ended_operations_let_go_of_their_arrays():
+    """Also in a world of one, which has no watchdog thread, memory does not pile up."""
+
+    def body(rank):
+        import cupy
+
+        group = dist.current_group()
+        for _ in range(5):
+            group.all_reduce(cupy.zeros(1), async_op=True)
+        while not group.all_reduce(cupy.zeros(1), async_op=True).is_completed():
+            pass
+        group.all_reduce(cupy.zeros(1), async_op=True)
+        return len(group._backend._watchdog.in_flight)
+
+    assert run_gpu_ranks(body, 1, "nccl_threads") == [1]
+
+
 def test_a_deadline_is_seen_without_wait():
     """The host need not wait for anything: the watchdog alone sees the deadline, and the next call tells."""
 
