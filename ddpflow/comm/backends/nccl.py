@@ -258,7 +258,7 @@ class NcclBackend(Backend):
     # --- launching ----------------------------------------------------------------------------------------------------
 
     def gpu(self, device: int | None = None) -> Any:
-        """A GPU, the group's own when None, as a context; a new one each time, for CuPy's is not for several threads."""
+        """A GPU, the group's own when None, as a context: a new one for each use, as threads cannot share CuPy's."""
         return self._cupy.cuda.Device(self._home if device is None else device)
 
     def current_stream(self) -> Any:
