@@ -41,7 +41,6 @@ class ufunc:
     def __init__(self, name: str, types: str) -> None:
         self.name, self.types = name, tuple(types.split())
         self._function = getattr(np, name)
-        self._chars = {t.split("->")[0] for t in self.types}
         ins, _, outs = self.types[0].partition("->")
         self.nin, self.nout = len(ins), len(outs)
         self.nargs = self.nin + self.nout
@@ -56,9 +55,6 @@ class ufunc:
         known = [a.dtype for a in args if isinstance(a, ndarray)]
         if not known:
             args = tuple(fresh_array(np.asarray(a)) if not isinstance(a, np.ndarray) else a for a in args)
-        for dtype in known:
-            if dtype.kind == "V" and not any("E" in t for t in self._chars):
-                raise TypeError(f"{self.name} has no loop for {dtype}")
         return call(self._function, self.name, args, kwargs)
 
     def __getattr__(self, method: str) -> Any:

@@ -6,6 +6,7 @@ that a stream may not touch yet.
 """
 
 import contextlib
+import functools
 import json
 import operator
 import weakref
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.dtype import as_numpy
 from tests.doubles.timeline import Device, StreamOrderError, merge, state, wait_for
 
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
@@ -396,6 +398,21 @@ def plain(value: Any, found: list[ndarray]) -> Any:
     return value
 
 
+@functools.cache
+def loops(types: str) -> list[list[np.dtype]]:
+    """The input dtypes of each of a ufunc's loops."""
+    names = {"E": "bfloat16"}
+    return [[as_numpy(names[c]) if c in names else np.dtype(c) for c in t.split("->")[0]] for t in types.split()]
+
+
+def check_loop(name: str, types: str, dtypes: list[np.dtype]) -> None:
+    """Refuse dtypes for which CuPy's ufunc has no loop."""
+    for inputs in loops(types):
+        if all(any(np.can_cast(d, i) for i in inputs) for d in dtypes):
+            return
+    raise TypeError(f"Wrong type ({', '.join(map(str, dtypes))}) of arguments for cupy.{name}")
+
+
 def call(function: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run a NumPy function on device arrays as CuPy's of that name would."""
     refuse_numpy(args, name)
@@ -407,6 +424,9 @@ def call(function: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, ndarray)]
     if name.endswith(".at"):
         outs = [args[0]]
+    kinds = NAMES["functions"].get(name)
+    if isinstance(kinds, dict) and "out" not in kwargs and "dtype" not in kwargs:
+        check_loop(name, kinds["ufunc"], [a.dtype for a in reads])
     launch(reads, outs)
     with np.errstate(all="ignore"):
         result = function(*given, **named)
