@@ -210,3 +210,22 @@ def test_checkpoints_move_between_devices(tmp_path):
         for a, b in zip(model.parameters(), on_cpu.parameters(), strict=True):
             assert a.is_cuda and not b.is_cuda
             np.testing.assert_array_equal(on_host(a.detach().array), b.detach().array)
+
+
+@pytest.mark.parametrize("backend", [BOTH, ALONE])
+def test_uneven_work(backend):
+    """Inside join() a rank that has finished answers the others' collectives on the device."""
+
+    def body(rank):
+        ddpflow.manual_seed(5)
+        ddp = DistributedDataParallel(small_model().cuda())
+        optimizer = optim.SGD(ddp.parameters(), 0.1)
+        with ddp.join():
+            for k in range(2 + 2 * rank):
+                optimizer.zero_grad()
+                F.cross_entropy(ddp(numbers(7, 6, seed=k).cuda()), integers(3, 7).cuda()).backward()
+                optimizer.step()
+        return [on_host(p.detach().array) for p in ddp.parameters()]
+
+    for ours, theirs in zip(*run_gpu_ranks(body, 2, backend), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -17,7 +17,7 @@ from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.signature import Kind, dtype_code, dtype_from_code
 from ddpflow.comm.work import ChainedWork, Work
 from ddpflow.comm.world import current_group, group_scope
-from ddpflow.device import unwrap
+from ddpflow.device import Device, device_of, move, unwrap
 from ddpflow.errors import CommError, EarlyTermination
 
 __all__ = ["Join", "JoinGroup", "Joinable"]
@@ -51,7 +51,7 @@ class JoinGroup(ProcessGroup):
     def all_reduce(self, x: Any, op: ReduceOp = ReduceOp.SUM, *, async_op: bool = False, **options: Any) -> Any:
         """As the group's; a mean is over the initial or the active ranks, as the context says."""
         array = unwrap(x)
-        active = self._context.announce(Kind.ALL_REDUCE, array.dtype, array.size, int(op))
+        active = self._context.announce(Kind.ALL_REDUCE, array, int(op))
         work = self._group.all_reduce(x, op, async_op=True, **options)
         assert isinstance(work, Work)
         if op is ReduceOp.AVG and not self._context.divide_by_initial_world_size and active < self.size():
@@ -66,24 +66,24 @@ class JoinGroup(ProcessGroup):
     def broadcast(self, x: Any, src: int, **options: Any) -> Any:
         """As the group's; from the first active rank when the source has no work left."""
         array = unwrap(x)
-        self._context.announce(Kind.BROADCAST, array.dtype, array.size, src)
+        self._context.announce(Kind.BROADCAST, array, src)
         return self._group.broadcast(x, self._context.source(src), **options)
 
     def all_gather_into_tensor(self, out: Any, x: Any, **options: Any) -> Any:
         """As the group's; ranks without work give zeros."""
         array = unwrap(x)
-        self._context.announce(Kind.ALL_GATHER, array.dtype, array.size)
+        self._context.announce(Kind.ALL_GATHER, array)
         return self._group.all_gather_into_tensor(out, x, **options)
 
     def reduce_scatter_tensor(self, out: Any, x: Any, op: ReduceOp = ReduceOp.SUM, **options: Any) -> Any:
         """As the group's."""
         array = unwrap(out)
-        self._context.announce(Kind.REDUCE_SCATTER, array.dtype, array.size, int(op))
+        self._context.announce(Kind.REDUCE_SCATTER, array, int(op))
         return self._group.reduce_scatter_tensor(out, x, op, **options)
 
     def barrier(self, **options: Any) -> Any:
         """As the group's."""
-        self._context.announce(Kind.BARRIER, np.dtype(np.uint8), 0)
+        self._context.announce(Kind.BARRIER, np.empty(0, np.uint8))
         return self._group.barrier(**options)
 
     def _unanswered(self, name: str) -> CommError:
@@ -162,13 +162,19 @@ class Join:
             for joinable in self.joinables:
                 joinable.leave_join(last)
 
-    def announce(self, kind: Kind, dtype: Any, count: int, detail: int = 0) -> int:
+    def announce(self, kind: Kind, array: Any, detail: int = 0) -> int:
         """Tell the ranks without work what comes; returns how many ranks take part with values of their own.
+
+        Args:
+            kind: The collective.
+            array: An array of its dtype, length and kind of device.
+            detail: Its reduce op or source.
 
         Raises:
             EarlyTermination: When a rank has no work left and that is to be an error.
         """
-        self._exchange([int(kind), dtype_code(dtype), count, detail])
+        on_gpu = device_of(array).type == "cuda"  # then another transport carries it
+        self._exchange([-int(kind) if on_gpu else int(kind), dtype_code(array.dtype), array.size, detail])
         if len(self._active) < self._group.size():
             self._check_early()
         return len(self._active)
@@ -206,23 +212,24 @@ class Join:
                     "shared among the ranks",
                     stacklevel=4,
                 )
-            self._answer_one(Kind(kind), dtype_from_code(code), count, detail)
+            device = Device("cuda" if kind < 0 else "cpu")
+            self._answer_one(Kind(abs(kind)), dtype_from_code(code), count, detail, device)
         return self._group.ranks[self._active[0]]
 
-    def _answer_one(self, kind: Kind, dtype: Any, count: int, detail: int) -> None:
-        group = self._group
+    def _answer_one(self, kind: Kind, dtype: Any, count: int, detail: int, device: Device) -> None:
+        group, tag = self._group, "no work left"
         if kind is Kind.ALL_REDUCE:
-            group.all_reduce(_neutral(ReduceOp(detail), count, dtype), ReduceOp(detail), tag="no work left")
+            group.all_reduce(move(_neutral(ReduceOp(detail), count, dtype), device), ReduceOp(detail), tag=tag)
         elif kind is Kind.BROADCAST:
-            group.broadcast(np.empty(count, dtype), self.source(detail), tag="no work left")
+            group.broadcast(move(np.empty(count, dtype), device), self.source(detail), tag=tag)
         elif kind is Kind.ALL_GATHER:
-            out = np.empty(count * group.size(), dtype)
-            group.all_gather_into_tensor(out, np.zeros(count, dtype), tag="no work left")
+            out = move(np.empty(count * group.size(), dtype), device)
+            group.all_gather_into_tensor(out, move(np.zeros(count, dtype), device), tag=tag)
         elif kind is Kind.REDUCE_SCATTER:
-            whole = _neutral(ReduceOp(detail), count * group.size(), dtype)
-            group.reduce_scatter_tensor(np.empty(count, dtype), whole, ReduceOp(detail), tag="no work left")
+            whole = move(_neutral(ReduceOp(detail), count * group.size(), dtype), device)
+            group.reduce_scatter_tensor(move(np.empty(count, dtype), device), whole, ReduceOp(detail), tag=tag)
         else:
-            group.barrier(tag="no work left")
+            group.barrier(tag=tag)
 
 
 def _neutral(op: ReduceOp, count: int, dtype: Any) -> Any:
