@@ -229,3 +229,43 @@ def test_uneven_work(backend):
 
     for ours, theirs in zip(*run_gpu_ranks(body, 2, backend), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_more_of_ddp():
+    """PowerSGD, mixed precision, averaged parameters, optimizer state and differentiable collectives on devices."""
+
+    def body(rank):
+        from ddpflow.nn.parallel import collectives
+        from ddpflow.nn.parallel.mixed_precision import MixedPrecision
+        from ddpflow.nn.parallel.powersgd import PowerSGDState, powerSGD_hook
+
+        ddpflow.manual_seed(5)
+        x, y = numbers(7, 6, seed=rank).cuda(), integers(3, 7).cuda()
+        results = []
+        ddp = DistributedDataParallel(nn.Sequential(nn.Linear(6, 40), nn.Linear(40, 3)).cuda())
+        ddp.register_comm_hook(PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2), powerSGD_hook)
+        optimizer = optim.Adam(ddp.parameters(), 0.01 * (rank + 1))
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(ddp(x), y).backward()
+            results = [p.grad.clone() for p in ddp.parameters()]
+            optimizer.step()
+        optim.average_parameters(ddp.parameters())
+        optim.broadcast_optimizer_state(optimizer)
+        results += [p.detach() for p in ddp.parameters()]
+        results += [optimizer.state[p]["exp_avg"] for p in ddp.parameters()]
+        low = DistributedDataParallel(
+            small_model().cuda(), mixed_precision=MixedPrecision(param_dtype=ddpflow.bfloat16)
+        )
+        F.cross_entropy(low(x), y).backward()
+        results += [p.grad for p in low.parameters()]
+        z = ddpflow.full((2, 3), rank + 1.0, device="cuda").requires_grad_()
+        (
+            collectives.all_reduce(z).sum() + collectives.all_gather(z).sum() + collectives.broadcast(z, 0).sum()
+        ).backward()
+        own = z.grad
+        dist.all_reduce(own)
+        return [on_host(r.array) for r in [*results, own]]
+
+    for ours, theirs in zip(*run_gpu_ranks(body, 2), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
+from ddpflow.comm.world import current_group
 from ddpflow.device import array_module
 from ddpflow.errors import ValueRangeError
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook
@@ -49,7 +50,7 @@ class PowerSGDState:
             raise ValueRangeError(f"matrix_approximation_rank must be at least 1, not {matrix_approximation_rank}")
         if start_powerSGD_iter < 0:
             raise ValueRangeError(f"start_powerSGD_iter must not be negative, not {start_powerSGD_iter}")
-        self.process_group = process_group
+        self.process_group = current_group() if process_group is None else process_group
         self.matrix_approximation_rank = matrix_approximation_rank
         self.start_powerSGD_iter = start_powerSGD_iter
         self.min_compression_rate = min_compression_rate
