@@ -1,7 +1,7 @@
 """Memory that NumPy frees stays with the process, so that the next temporary need not be fetched from the kernel again.
 
-By default glibc maps every large block afresh and unmaps it when freed; the page faults of that cost a third of a training
-step. `keep_freed_memory` raises the thresholds, once, when ddpflow is imported.
+By default glibc maps every large block afresh and unmaps it when freed; the page faults of that cost a third of a
+training step. `keep_freed_memory` raises the thresholds, once, when ddpflow is imported.
 
 What it costs: freed memory is not handed back to the system before the process ends; it is used again by later arrays.
 Set ``DDPFLOW_MALLOC=0``, or any of glibc's own ``MALLOC_..._`` variables or ``GLIBC_TUNABLES``, to leave malloc alone.

@@ -35,7 +35,7 @@ def faults(first, **environ):
 
 @pytest.mark.skipif(not keep_freed_memory({}), reason="this C library is not glibc: there is nothing to set")
 def test_importing_ddpflow_ends_page_faults_of_temporaries(monkeypatch):
-    """Large temporaries cause page faults in every step of plain NumPy, and practically none once ddpflow is imported."""
+    """Large temporaries cause page faults in each step of plain NumPy, practically none once ddpflow is imported."""
     monkeypatch.chdir("/")
     path = {"PYTHONPATH": str(Path(__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1"}
     assert faults("import ddpflow", **path) < 10
@@ -44,7 +44,12 @@ def test_importing_ddpflow_ends_page_faults_of_temporaries(monkeypatch):
 
 @pytest.mark.parametrize(
     "environ",
-    [{"DDPFLOW_MALLOC": "0"}, {"DDPFLOW_MALLOC": "off"}, {"MALLOC_TOP_PAD_": "1"}, {"GLIBC_TUNABLES": "glibc.malloc.check=0"}],
+    [
+        {"DDPFLOW_MALLOC": "0"},
+        {"DDPFLOW_MALLOC": "off"},
+        {"MALLOC_TOP_PAD_": "1"},
+        {"GLIBC_TUNABLES": "glibc.malloc.check=0"},
+    ],
     ids=["DDPFLOW_MALLOC=0", "DDPFLOW_MALLOC=off", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"],
 )
 def test_leaves_malloc_alone_when_told_to(environ):
