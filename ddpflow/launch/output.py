@@ -77,7 +77,12 @@ class Console:
             self._bar = None
 
     def write_bar(self, bar: bytes) -> None:
-        """Prints an unfinished line, over the one that was there."""
+        """Prints an unfinished line, over the one that was there; nothing wipes that out."""
+        if not bar:
+            if self._bar is not None:
+                self._put(b"\r\x1b[K" if self.is_terminal else b"\r" + b" " * len(self._bar) + b"\r")
+                self._bar = None
+            return
         start = b"\r" if self._bar is not None else b""
         self._put(start + bar + (b"\x1b[K" if self.is_terminal else b""))
         self._bar = bar
@@ -241,7 +246,8 @@ class Stream:
             self._tail = [b"".join(self._tail).rpartition(b"\r")[2]]
             self._tail_size = len(self._tail[0])
             self._has_bar = True
-            console.write_bar(self._prefix + self._tail[0])
+            # A bar that its program has wiped out (blanks, and back) leaves no prefix behind.
+            console.write_bar(self._prefix + self._tail[0] if self._tail[0].strip() else b"")
         elif self._tail_size > _LONGEST_LINE:
             self._show_lines(b"".join(self._tail) + b"\n", console)
             self._tail, self._tail_size = [], 0
@@ -253,7 +259,9 @@ class Stream:
             # The first line ends the progress bar: of its states only the last is news.
             first, _, lines = lines.partition(b"\n")
             self._has_bar = False
-            console.finish_bar(self._prefix + first.rstrip(b"\r").rpartition(b"\r")[2] + b"\n")
+            last = first.rstrip(b"\r").rpartition(b"\r")[2]
+            if last.strip():
+                console.finish_bar(self._prefix + last + b"\n")
         if lines:
             body = lines[:-1].replace(b"\n", b"\n" + self._prefix) if self._prefix else lines[:-1]
             console.write(self._prefix + body + b"\n")

@@ -96,9 +96,9 @@ class Adam(Optimizer):
         root = xp.sqrt(square)
         root *= 1 / (1 - beta2**step) ** 0.5
         root += group["eps"]
-        xp.divide(mean, root, out=root)
-        root *= group["lr"] / (1 - beta1**step)
-        param -= root
+        change = mean / root
+        change *= group["lr"] / (1 - beta1**step)
+        param -= change
 
 
 class AdamW(Adam):

@@ -69,6 +69,18 @@ def test_progress_bar_lives_on_the_last_line():
     assert wire.end() == b""
 
 
+def test_a_bar_that_was_wiped_out_leaves_nothing():
+    """Blanks over the bar, and back to the start: no prefix stays, no empty line follows, and a new bar may begin."""
+    wire = Wire(b"[rank 0] ", live=True)
+    wire.send(b"\r 90%")
+    assert wire.send(b"\r    \r") == b"\r" + b" " * len(b"[rank 0]  90%") + b"\r"
+    wire.console.write(b"[rank 0] epoch 1\n")
+    assert wire.read() == b"[rank 0] epoch 1\n"
+    assert wire.send(b"\r 10%") == b"[rank 0]  10%"
+    wire.send(b"\r    \r")
+    assert wire.end() == b""
+
+
 def test_progress_bar_on_a_terminal():
     """On a terminal, another rank's line takes the bar's place and the bar is drawn again below it."""
     controller, terminal = pty.openpty()

@@ -12,6 +12,17 @@ from ddpflow.optim import SGD, Adam, AdamW, RMSprop
 from ddpflow.optim.optimizer import BLOCK
 
 
+NO_OPTIMIZERS = (
+    "LBFGS",
+    "Optimizer",
+    "PeriodicModelAverager",
+    "ZeroRedundancyOptimizer",
+    "average_parameters",
+    "broadcast_optimizer_state",
+    "lr_scheduler",
+)
+
+
 def _parameters(*shapes, dtype=np.float32, seed=0):
     rng = np.random.default_rng(seed)
     return [flow.from_numpy(rng.standard_normal(s).astype(dtype)).requires_grad_() for s in shapes]
@@ -67,6 +78,21 @@ def test_a_parameter_without_gradient_is_untouched_and_has_no_state(cls):
     _set_grads([a], 0)
     optimizer.step()
     assert b.tolist() == before and b not in optimizer.state
+
+
+@pytest.mark.parametrize("name", [n for n in flow.optim.__all__ if n not in NO_OPTIMIZERS])
+def test_single_numbers_are_parameters_too(name):
+    """A parameter of shape () takes the steps of one of shape (1,), and stays an array."""
+    cls = getattr(flow.optim, name)
+    extra = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {"amsgrad": True} if name in ("Adam", "AdamW") else {}
+    a, b = (flow.full(shape, 0.5, requires_grad=True) for shape in ((), (1,)))
+    for p in (a, b):
+        optimizer = cls([p], **extra)
+        for g in (0.3, -0.2, 0.4):
+            p.grad = flow.full(p.shape, g)
+            optimizer.step()
+    assert type(a.detach().numpy()) is np.ndarray and a.shape == ()
+    assert a.item() == b.item() != 0.5
 
 
 def test_numpy_and_tensor_rates_do_not_widen_parameters():

@@ -90,6 +90,7 @@ class _LowRank(Work):
     """
 
     __slots__ = ("_bucket", "_done", "_first", "_matrices", "_p", "_state", "_whole")
+    _first: Any
 
     def __init__(self, state: PowerSGDState, bucket: Any) -> None:
         self._state, self._bucket, self._done = state, bucket, False
