@@ -11,7 +11,6 @@ from ddpflow.errors import DtypeError, ValueRangeError
 from ddpflow.optim import SGD, Adam, AdamW, RMSprop
 from ddpflow.optim.optimizer import BLOCK
 
-
 NO_OPTIMIZERS = (
     "LBFGS",
     "Optimizer",
