@@ -18,7 +18,7 @@ from ddpflow.errors import DtypeError, ValueRangeError
 
 __all__ = ["Optimizer", "Params", "check_range", "required_closure"]
 
-BLOCK = 16384  # elements: a block of each of the few arrays of an update fits the L2 cache together
+BLOCK = 32768  # elements: a block of each of the few arrays of an update fits the L2 cache together
 
 _HALF = ("float16", "bfloat16")
 
