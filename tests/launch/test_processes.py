@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 from ddpflow.launch.processes import describe_process, processes_of_run
-from tests.launch.conftest import ROOT
+from tests.launch.conftest import ROOT, wait_until
 
 
 def start(run_id: str, *command: str) -> subprocess.Popen[bytes]:
@@ -22,7 +22,8 @@ def test_processes_are_found_by_their_run():
     other = start(run_id + "0", "sleep", "100")
     try:
         inner = int(shell.stdout.readline())
-        assert set(processes_of_run(run_id)) == {shell.pid, inner}
+        # A process that is just changing its program has no environment to read for a moment.
+        wait_until(lambda: set(processes_of_run(run_id)) == {shell.pid, inner})
         assert describe_process(inner).startswith(f"pid {inner} (")
     finally:
         for process in (shell, other):
