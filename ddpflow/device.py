@@ -3,7 +3,6 @@
 CuPy is looked up among the modules already loaded and imported only when a user asks for a GPU.
 """
 
-import importlib.util
 import os
 import sys
 import threading
@@ -172,6 +171,8 @@ def _place(cupy: Any, index: int | None) -> Any:
 
 def usable_cupy() -> Any:
     """CuPy when it is installed and sees a GPU, else None; where it is not installed nothing is imported."""
+    import importlib.util  # here, because it is slow to import and only a question about GPUs needs it
+
     if "cupy" not in sys.modules and importlib.util.find_spec("cupy") is None:
         return None
     try:

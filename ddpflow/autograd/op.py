@@ -30,9 +30,8 @@ arguments; anything else is passed as it is.
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddpflow.autograd.autocast import autocasting
 from ddpflow.autograd.base import TensorBase
@@ -44,47 +43,47 @@ __all__ = ["REGISTRY", "Bools", "Complexes", "Definite", "Floats", "Ints", "Op",
 REGISTRY: dict[str, "Op"] = {}
 
 
-@dataclass(frozen=True)
-class Ints:
+class Sample:
+    """A sample argument: a tensor of this shape. Plain classes, because every import of ddpflow makes them."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.shape}"
+
+
+class Ints(Sample):
     """Sample argument: an integer tensor with values in ``[low, high)``."""
 
-    shape: tuple[int, ...]
-    high: int
-    low: int = 0
+    def __init__(self, shape: tuple[int, ...], high: int, low: int = 0) -> None:
+        super().__init__(shape)
+        self.high = high
+        self.low = low
 
 
-@dataclass(frozen=True)
-class Floats:
+class Floats(Sample):
     """Sample argument: a floating tensor with distinct values in ``[low, high)``."""
 
-    shape: tuple[int, ...]
-    low: float = -1.0
-    high: float = 1.0
+    def __init__(self, shape: tuple[int, ...], low: float = -1.0, high: float = 1.0) -> None:
+        super().__init__(shape)
+        self.low = low
+        self.high = high
 
 
-@dataclass(frozen=True)
-class Bools:
+class Bools(Sample):
     """Sample argument: a boolean tensor."""
 
-    shape: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class Complexes:
+class Complexes(Sample):
     """Sample argument: a tensor of complex numbers."""
 
-    shape: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class Definite:
+class Definite(Sample):
     """Sample argument: symmetric positive definite matrices with distinct eigenvalues."""
 
-    shape: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class Op:
+class Op(NamedTuple):
     """An operation's definition, as the registry holds it."""
 
     name: str
@@ -98,7 +97,7 @@ class Op:
     defaults: dict[str, Any]
     tensor_count: int
     variadic: bool
-    saves: dict[CodeType, int] = field(default_factory=dict)  # what each vjp saves, found out at its first use
+    saves: dict[CodeType, int]  # what each vjp saves, found out at its first use
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -156,6 +155,7 @@ def op(
         defaults={p.name: p.default for p in parameters},
         tensor_count=required if tensors is None else tensors,
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        saves={},
     )
     if definition.name in REGISTRY:
         raise ValueError(f"an op named {definition.name!r} exists already; give this one another name")

@@ -1,8 +1,7 @@
 """How tensors print: PyTorch's form. Source: the layout of torch/_tensor_str.py."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from ddpflow.errors import ValueRangeError
 __all__ = ["PrintOptions", "set_printoptions", "tensor_repr"]
 
 
-@dataclass(frozen=True)
-class PrintOptions:
+class PrintOptions(NamedTuple):
     """What `set_printoptions` sets.
 
     Attributes:
@@ -68,7 +66,7 @@ def set_printoptions(
     start = _options if profile is None else _PROFILES[profile]
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    _options = replace(start, sci_mode=sci_mode, **changed)
+    _options = start._replace(sci_mode=sci_mode, **changed)
 
 
 def tensor_repr(tensor: TensorBase) -> str:
