@@ -170,11 +170,7 @@ def _place(cupy: Any, index: int | None) -> Any:
 
 
 def usable_cupy() -> Any:
-    """CuPy when it is installed and sees a GPU, else None; where it is not installed nothing is imported."""
-    import importlib.util  # here, because it is slow to import and only a question about GPUs needs it
-
-    if "cupy" not in sys.modules and importlib.util.find_spec("cupy") is None:
-        return None
+    """CuPy when it is installed and sees a GPU, else None."""
     try:
         return required_cupy()
     except DeviceError:

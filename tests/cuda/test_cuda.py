@@ -1,13 +1,12 @@
 """Asking for GPUs on a machine without CuPy (with a GPU: tests/gpu)."""
 
-import importlib.util
 import sys
 
 import pytest
 
 import ddpflow
 from ddpflow import cuda
-from ddpflow.device import usable_cupy
+from ddpflow.device import required_cupy, usable_cupy
 from ddpflow.errors import DeviceError
 
 
@@ -36,8 +35,9 @@ def test_without_a_gpu(no_gpu):
         cuda.set_device("cpu")
 
 
-def test_asking_imports_nothing(monkeypatch):
-    """Where CuPy is not installed, the question is answered without an import."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+def test_asking_without_cupy(monkeypatch):
+    """Where CuPy is not installed, the question is answered, and what needs it says how to install it."""
+    monkeypatch.setitem(sys.modules, "cupy", None)  # the import system's way to say: cannot be imported
     assert usable_cupy() is None
+    with pytest.raises(DeviceError, match="pip install"):
+        required_cupy()
