@@ -1,5 +1,6 @@
 """What every test gets: a fixed seed, a hang timer, a device, and a check that the session leaves nothing behind."""
 
+import contextlib
 import faulthandler
 import importlib.util
 import os
@@ -25,12 +26,14 @@ SEED = 20260801
 
 _stderr_fd = pytest.StashKey[int]()
 _shm_before = pytest.StashKey[set[str]]()
+_mpich_before = pytest.StashKey[set[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps a copy of the real standard error, which output capture is about to replace, for the hang timer."""
     config.stash[_stderr_fd] = os.dup(sys.stderr.fileno())
-    config.stash[_shm_before] = shared_memory_files()
+    config.stash[_shm_before] = shared_memory_files("ddpflow*")
+    config.stash[_mpich_before] = shared_memory_files("mpich_shm_*")
     os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
 
 
@@ -64,8 +67,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     end_idle_workers()
     deadline = time.monotonic() + CLEANUP_GRACE_S
     while True:
-        left = stray_processes() + sorted(shared_memory_files() - session.config.stash[_shm_before])
+        left = stray_processes() + sorted(shared_memory_files("ddpflow*") - session.config.stash[_shm_before])
         if not left:
+            remove_unused(shared_memory_files("mpich_shm_*") - session.config.stash[_mpich_before])
             return
         if time.monotonic() > deadline:
             break
@@ -79,9 +83,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def shared_memory_files() -> set[str]:
-    """Returns the paths of ddpflow's files in /dev/shm."""
-    return {str(path) for path in Path("/dev/shm").glob("ddpflow*")}
+def shared_memory_files(pattern: str) -> set[str]:
+    """Returns the paths of the files in /dev/shm whose names match."""
+    return {str(path) for path in Path("/dev/shm").glob(pattern)}
+
+
+def remove_unused(paths: set[str]) -> None:
+    """Removes those of our files that no process of ours maps: MPICH leaves its own behind when ranks are killed."""
+    used = set()
+    for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
+        with contextlib.suppress(OSError):  # another user's process, or one that has just ended
+            used.update(path for path in paths if path in maps.read_text())
+    for path in paths - used:
+        with contextlib.suppress(OSError):  # another user's file, or gone already
+            os.unlink(path)
 
 
 def stray_processes() -> list[str]:

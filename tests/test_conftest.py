@@ -1,9 +1,12 @@
 """The safety net itself: the hang timer, the stray-process check and the seed."""
 
+import mmap
 import os
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +64,42 @@ def test_stray_process(tmp_path):
     assert "left behind by the tests" in result.stdout
     assert "forgotten" in result.stdout
     assert result.returncode == 1
+
+
+def test_files_of_killed_mpi_ranks(tmp_path):
+    """What MPICH leaves in /dev/shm is removed at the end of the session, but not what a process still maps."""
+    left, used = (Path(f"/dev/shm/mpich_shm_test{os.getpid()}_{kind}") for kind in ("left", "used"))
+    # Mapped here, in another process than the session's, as by an MPI job that runs beside the suite.
+    body = f"""
+        from pathlib import Path
+
+        def test_leaves_two_files():
+            Path({str(left)!r}).write_bytes(b"left")
+            Path({str(used)!r}).write_bytes(b"used")
+            Path({str(tmp_path / "written")!r}).touch()
+            while not Path({str(tmp_path / "mapped")!r}).exists():
+                pass
+        """
+    found = []
+
+    def map_when_written():
+        while not (tmp_path / "written").exists():
+            time.sleep(0.01)
+        with used.open("r+b") as file:
+            found.append(mmap.mmap(file.fileno(), 0))
+        (tmp_path / "mapped").touch()
+
+    mapper = threading.Thread(target=map_when_written, daemon=True)
+    mapper.start()
+    try:
+        result = run_pytest(tmp_path, body, limit_s=60)
+        assert result.returncode == 0, result.stdout
+        assert not left.exists()
+        assert used.exists()
+    finally:
+        left.unlink(missing_ok=True)
+        used.unlink(missing_ok=True)
+    found[0].close()
 
 
 def test_fixed_seed():
