@@ -44,6 +44,13 @@ def commands():
     return sorted(line for line in lines if line and not line.startswith("#"))
 
 
+def required_options(help_text):
+    """Returns the options that argparse's usage shows without brackets, as rank 0 or a single process prints it."""
+    lines = [line.removeprefix("[rank 0]").strip() for line in help_text.splitlines() if "[rank 1]" not in line]
+    usage = re.search(r"^usage:.*?(?:\n\n|\Z)", "\n".join(lines), re.M | re.S)
+    return [] if usage is None else re.findall(r"--[\w-]+", re.sub(r"\[[^\]]*\]", "", usage.group()))
+
+
 @pytest.mark.parametrize("name", module_names())
 def test_docstring_examples(name):
     """The examples in a module's docstrings print what they say."""
@@ -73,7 +80,7 @@ def test_readme_example_is_data_parallel(tmp_path):
 
 @pytest.mark.parametrize("line", commands())
 def test_page_command(line):
-    """A command in a page names a make target, script or program that exists, with options that it takes."""
+    """A command in a page names a make target, script or program that exists, with all options it needs, and no other."""
     words = [word for word in shlex.split(line, comments=True) if "=" not in word or word.startswith("-")]
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
@@ -91,6 +98,15 @@ def test_page_command(line):
     assert result.returncode == 0, result.stdout + result.stderr
     options = [word for word in words if word.startswith("--") and word not in ("--help", "--nproc-per-node")]
     assert [option for option in options if option not in result.stdout + result.stderr] == []
+    assert [option for option in required_options(result.stdout) if option not in words] == []
+
+
+def test_required_options():
+    """What a command must have is found in the help of one process and of two; what it may have is not."""
+    alone = "usage: resume.py [-h] --folder FOLDER\n                 [--crash-at STEPS]\n\nText --other.\n"
+    ranks = "".join(f"[rank {rank}] {line}\n" for line in alone.splitlines() for rank in (0, 1))
+    assert required_options(alone) == required_options(ranks) == ["--folder"]
+    assert required_options("no usage, but --words") == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -143,7 +143,7 @@ def get_rng_state(device: Any = None) -> Any:
     """The state of a GPU's random stream.
 
     Raises:
-        DeviceError: Always, for now: CuPy's generators do not tell their state.
+        DeviceError: Always: CuPy's generators do not tell their state; repeat a stream with `manual_seed`.
     """
     return default_generator(f"cuda:{gpu_number(device)}").get_state()
 
