@@ -66,5 +66,5 @@ $(READY): pyproject.toml
 $(PEER_READY): pyproject.toml
 	test -x $(PEER_VENV)/bin/python || $(PYTHON) -m venv $(PEER_VENV)
 	$(PEER_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(PEER_VENV)/bin/python -m pip install --quiet torch==2.13.0 expecttest --editable . --group dev
+	$(PEER_VENV)/bin/python -m pip install --quiet torch==2.13.0 expecttest --editable '.[examples,bf16]' --group dev
 	touch $@

@@ -80,7 +80,7 @@ def test_readme_example_is_data_parallel(tmp_path):
 
 @pytest.mark.parametrize("line", commands())
 def test_page_command(line):
-    """A command in a page names a make target, script or program that exists, with all options it needs, and no other."""
+    """A command in a page names what exists, a target, script or program, with the options it needs and no other."""
     words = [word for word in shlex.split(line, comments=True) if "=" not in word or word.startswith("-")]
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
