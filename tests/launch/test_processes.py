@@ -22,9 +22,9 @@ def test_processes_are_found_by_their_run():
     other = start(run_id + "0", "sleep", "100")
     try:
         inner = int(shell.stdout.readline())
-        # A process that is just changing its program has no environment to read for a moment.
+        # A process that is just changing its program has no environment and no command to read for a moment.
         wait_until(lambda: set(processes_of_run(run_id)) == {shell.pid, inner})
-        assert describe_process(inner).startswith(f"pid {inner} (")
+        wait_until(lambda: describe_process(inner) == f"pid {inner} (sleep 100)")
     finally:
         for process in (shell, other):
             process.kill()
