@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 
 from ddpflow.errors import DeviceError
+from ddpflow.pinned import empty_pinned, from_gpu, into_pinned, is_pinned, to_gpu
 
 __all__ = [
     "Device",
     "array_module",
     "as_device",
+    "copy_to_pinned",
     "current_gpu",
     "device_of",
+    "lies_pinned",
     "mark_modified",
     "move",
+    "pinned",
     "required_cupy",
     "unwrap",
     "usable_cupy",
@@ -93,8 +97,14 @@ def device_of(array: Any) -> Device:
     return Device("cuda", array.device.id)
 
 
-def move(array: Any, device: Device) -> Any:
+def move(array: Any, device: Device, non_blocking: bool = False) -> Any:
     """The array on the given device: itself when it is there already, else a copy.
+
+    Args:
+        array: The array.
+        device: Where to.
+        non_blocking: Between a GPU and pinned memory, let the GPU copy while the host goes on; to the CPU the result
+            is pinned. The caller must synchronise before the host changes the source or reads the result.
 
     Raises:
         DeviceError: When the device is a GPU and CuPy is not installed, sees no GPU, or none of that number.
@@ -103,10 +113,44 @@ def move(array: Any, device: Device) -> Any:
         return array
     if device.type == "cpu":
         with array.device:
-            return array_module(array).asnumpy(array)
+            return from_gpu(array_module(array), array, non_blocking)
     cupy = required_cupy()
     with _place(cupy, device.index):
-        return cupy.asarray(array) if isinstance(array, np.ndarray) else _from_other_gpu(cupy, array)
+        return to_gpu(cupy, array, non_blocking) if isinstance(array, np.ndarray) else _from_other_gpu(cupy, array)
+
+
+def pinned(array: Any) -> Any:
+    """A copy of a NumPy array in pinned memory; itself when it is there already, or no GPU can be used.
+
+    Raises:
+        DeviceError: When the array is on a GPU.
+    """
+    if device_of(array).type != "cpu":
+        raise DeviceError("only main memory can be pinned; this array is on a GPU")
+    cupy = usable_cupy()
+    if cupy is None or is_pinned(cupy, array):
+        return array
+    copy = empty_pinned(cupy, array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def lies_pinned(array: Any) -> bool:
+    """Whether an array is NumPy's and lies in pinned memory; never imports CuPy."""
+    cupy = usable_cupy() if isinstance(array, np.ndarray) and "cupy" in sys.modules else None
+    return cupy is not None and is_pinned(cupy, array)
+
+
+def copy_to_pinned(source: Any, target: Any) -> bool:
+    """Let a GPU copy an array of its own into pinned memory of the same shape and dtype, while the host goes on.
+
+    Returns:
+        False when the target is nothing of the kind; then nothing was done.
+    """
+    if device_of(source).type == "cpu" or device_of(target).type != "cpu":
+        return False
+    with source.device:
+        return into_pinned(array_module(source), source, target)
 
 
 def _from_other_gpu(cupy: Any, array: Any) -> Any:

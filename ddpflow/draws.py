@@ -26,7 +26,7 @@ def rand(
 ) -> Tensor:
     """Even draws from [0, 1)."""
     made = draw_uniform(module_of(device), shape_of(size), default_of(dtype), generator)
-    return placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 def randn(
@@ -40,7 +40,7 @@ def randn(
 ) -> Tensor:
     """Draws from the standard normal distribution."""
     made = draw_normal(module_of(device), shape_of(size), default_of(dtype), generator)
-    return placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 def randint(
@@ -78,7 +78,7 @@ def randperm(
     xp = module_of(device if generator is None or device is not None else generator.device)
     source = stream(xp, generator)
     order = source.permutation(n) if xp is np else xp.argsort(source.random(n))  # CuPy's generators do not permute
-    return placed(order.astype(as_numpy(dtype), copy=False), device)
+    return placed(order.astype(as_numpy(dtype), copy=False), device, False, pin_memory)
 
 
 def normal(

@@ -1,7 +1,7 @@
 """Making tensors: from data, filled, and counted.
 
-``dtype`` is taken from the data, or is the default floating type, as in PyTorch. ``pin_memory``, ``layout`` and
-``memory_format`` are accepted and mean nothing here.
+``dtype`` is taken from the data, or is the default floating type, as in PyTorch. ``layout`` and ``memory_format``
+are accepted and mean nothing here; ``pin_memory`` puts tensors into pinned main memory where a GPU can be used.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ def tensor(
         dtype: Another element type.
         device: Where to put it; the default is where the data are.
         requires_grad: Collect a gradient in it.
-        pin_memory: Accepted, ignored.
+        pin_memory: Put it into pinned main memory, where a GPU can be used (`Tensor.pin_memory`).
 
     Raises:
         DtypeError: When the data are not numbers.
@@ -69,7 +69,7 @@ def tensor(
     array = from_data(data, dtype)
     if array is getattr(data, "array", data) or getattr(array, "base", None) is not None:
         array = array.copy()
-    return placed(array, device, requires_grad)
+    return placed(array, device, requires_grad, pin_memory)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -137,7 +137,7 @@ def zeros(
     pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of zeros."""
-    return placed(module_of(device).zeros(shape_of(size), default_of(dtype)), device, requires_grad)
+    return placed(module_of(device).zeros(shape_of(size), default_of(dtype)), device, requires_grad, pin_memory)
 
 
 def ones(
@@ -149,7 +149,7 @@ def ones(
     pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of ones."""
-    return placed(module_of(device).ones(shape_of(size), default_of(dtype)), device, requires_grad)
+    return placed(module_of(device).ones(shape_of(size), default_of(dtype)), device, requires_grad, pin_memory)
 
 
 def empty(
@@ -162,7 +162,7 @@ def empty(
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor whose values are whatever was in the memory."""
-    return placed(module_of(device).empty(shape_of(size), default_of(dtype)), device, requires_grad)
+    return placed(module_of(device).empty(shape_of(size), default_of(dtype)), device, requires_grad, pin_memory)
 
 
 def full(
@@ -178,7 +178,7 @@ def full(
     """A tensor filled with one number, of that number's type (floats: the default floating type)."""
     value = getattr(fill_value, "array", fill_value)
     chosen = as_numpy(dtype) if dtype is not None else from_data(value, None).dtype
-    return placed(module_of(device).full(shape_of((size,)), value, chosen), device, requires_grad)
+    return placed(module_of(device).full(shape_of((size,)), value, chosen), device, requires_grad, pin_memory)
 
 
 def _like(input: Any, dtype: Any, device: Any) -> tuple[Any, Any, Any]:
@@ -288,10 +288,10 @@ def arange(
         last = last if count is None else first + count * stride
     xp = module_of(device)
     if whole:
-        return placed(xp.arange(first, last, stride).astype(chosen, copy=False), device, requires_grad)
+        return placed(xp.arange(first, last, stride).astype(chosen, copy=False), device, requires_grad, pin_memory)
     count = int(np.ceil((last - first) / stride))
     values = first + xp.arange(count, dtype=np.float64) * stride
-    return placed(values.astype(chosen, copy=False), device, requires_grad)
+    return placed(values.astype(chosen, copy=False), device, requires_grad, pin_memory)
 
 
 def linspace(

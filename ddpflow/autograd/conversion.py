@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from ddpflow.autograd.base import TensorBase, wrap
-from ddpflow.autograd.inference import from_data
+from ddpflow.autograd.inference import from_data, module_of
 from ddpflow.autograd.ops.arrange import clone
 from ddpflow.autograd.ops.casting import cast, moved
 from ddpflow.autograd.ops.extents import sizes
-from ddpflow.device import Device, array_module, as_device, device_of, move
+from ddpflow.device import Device, array_module, as_device, device_of, lies_pinned, pinned
 from ddpflow.dtype import as_dtype, as_numpy, dtype_of
 from ddpflow.errors import DeviceError, DtypeError
 
@@ -64,10 +64,12 @@ class ConversionMethods(TensorBase):
         """The tensor with another dtype and/or on another device; itself when nothing changes.
 
         Args:
-            args: A dtype, a device, both (device first), or a tensor whose dtype and device to take.
+            args: A dtype, a device, both (device first), or a tensor whose dtype and device to take; after them
+                ``non_blocking`` and ``copy``.
             device: Where to put it.
             dtype: The element type.
-            non_blocking: Accepted, ignored.
+            non_blocking: Between a GPU and pinned memory (`pin_memory`), let the GPU copy while the host goes on. A
+                result in main memory is pinned, and there once `ddpflow.cuda.synchronize` or an event says so.
             copy: Copy in any case.
             memory_format: Accepted, ignored.
         """
@@ -77,6 +79,9 @@ class ConversionMethods(TensorBase):
             elif arg is not None and not isinstance(arg, bool):
                 place, kind = _target(arg)
                 device, dtype = (device if place is None else place), (dtype if kind is None else kind)
+        if args and isinstance(args[-1], bool):
+            flags = [arg for arg in args if isinstance(arg, bool)]
+            non_blocking, copy = flags[0], copy or len(flags) > 1 and flags[1]
         array = self.array
         result: Any = self
         if dtype is not None:
@@ -87,7 +92,7 @@ class ConversionMethods(TensorBase):
             place = as_device(device)
             here = device_of(array)
             if here.type != place.type or (place.index is not None and here.index != place.index):
-                result = moved(result, place)
+                result = moved(result, place, non_blocking)
         return clone(self) if copy and result is self else result
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
@@ -101,7 +106,7 @@ class ConversionMethods(TensorBase):
             if name not in _TYPES:
                 return self.to(dtype=dtype)
             moved_to = "cuda" if "cuda" in path else "cpu" if path else None
-            return self.to(dtype=_TYPES[name], device=moved_to)
+            return self.to(dtype=_TYPES[name], device=moved_to, non_blocking=non_blocking)
         return self.to(dtype=getattr(dtype, "tensor_dtype", dtype))
 
     def type_as(self, other: Any) -> Any:
@@ -166,11 +171,18 @@ class ConversionMethods(TensorBase):
 
     def cuda(self, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Any:
         """The tensor on a GPU."""
-        return self.to(device="cuda" if device is None else device)
+        return self.to(device="cuda" if device is None else device, non_blocking=non_blocking)
 
     def pin_memory(self, device: Any = None) -> Any:
-        """The tensor itself; pinned memory means nothing here."""
-        return self
+        """A copy in pinned memory, from and to which a GPU copies while the host goes on.
+
+        The tensor itself where it is pinned, or no GPU can be used, as then nothing would be gained.
+
+        Raises:
+            DeviceError: When the tensor is on a GPU.
+        """
+        array = pinned(self.array)
+        return self if array is self.array else wrap(array)
 
     # --- what kind it is ---
 
@@ -196,8 +208,8 @@ class ConversionMethods(TensorBase):
         return self.array.shape == other.array.shape
 
     def is_pinned(self, device: Any = None) -> Any:
-        """False; pinned memory means nothing here."""
-        return False
+        """True when the tensor lies in pinned main memory."""
+        return lies_pinned(self.array)
 
     def is_shared(self) -> Any:
         """True on a GPU, whose memory processes can share; False in main memory."""
@@ -223,8 +235,7 @@ class ConversionMethods(TensorBase):
     # --- new tensors of the same kind ---
 
     def _new(self, make: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
-        place = device_of(self.array) if device is None else as_device(device)
-        xp = array_module(self.array) if device is None else array_module(move(np.empty(0), place))
+        xp = array_module(self.array) if device is None else module_of(device)
         made: Any = wrap(make(xp, self.array.dtype if dtype is None else as_numpy(dtype)))
         return made.requires_grad_() if requires_grad else made
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.quiet import QUIET, restore, silence
-from ddpflow.device import array_module, as_device, move
+from ddpflow.device import array_module, as_device, current_gpu, move, pinned, required_cupy
 from ddpflow.dtype import as_numpy, dtype_of, get_default_dtype, promote_types
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
@@ -131,18 +131,26 @@ def _plain(data: Any) -> tuple[Any, Any]:
 # --- what every factory does ---
 
 
-def placed(array: Any, device: Any = None, requires_grad: bool = False) -> "Tensor":
-    """A tensor around an array that was made for it."""
+def placed(array: Any, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> "Tensor":
+    """A tensor around an array that was made for it.
+
+    Raises:
+        DeviceError: When the array is on a GPU but ``pin_memory`` is wanted.
+    """
     if device is not None:
         array = move(array, as_device(device))
+    if pin_memory:
+        array = pinned(array)
     made = wrap(array)
     return made.requires_grad_() if requires_grad else made
 
 
 def module_of(device: Any) -> Any:
     """The array module of a device."""
-    place = as_device(device)
-    return np if place.type == "cpu" else array_module(move(np.empty(0), place))
+    if as_device(device).type == "cpu":
+        return np
+    current_gpu()  # chosen before the first array is made
+    return required_cupy()
 
 
 def shape_of(size: tuple[Any, ...], keyword: Any = None) -> tuple[int, ...]:

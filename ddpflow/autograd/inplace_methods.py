@@ -23,7 +23,7 @@ from ddpflow.autograd.ops import (
     special,
 )
 from ddpflow.autograd.views import write
-from ddpflow.device import array_module, device_of
+from ddpflow.device import array_module, copy_to_pinned, device_of
 from ddpflow.errors import ShapeError, ValueRangeError
 from ddpflow.random import Generator, draw_normal, draw_uniform, stream
 
@@ -186,9 +186,19 @@ class InplaceMethods(TensorBase):
 
     # values
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
-        """Write another tensor's values, cast to this dtype, into this one; it must broadcast to this shape."""
-        if device_of(src.array) != device_of(self.array):
-            src = src.to(device=device_of(self.array))
+        """Write another tensor's values, cast to this dtype, into this one; it must broadcast to this shape.
+
+        Args:
+            src: The tensor.
+            non_blocking: Between a GPU and pinned memory of the same shape and dtype, let the GPU copy while the host
+                goes on; see `to`.
+        """
+        place = device_of(self.array)
+        if device_of(src.array) != place:
+            if non_blocking and not (self.needs_grad or src.needs_grad) and copy_to_pinned(src.array, self.array):
+                self.bump_version()
+                return self
+            src = src.to(device=place, non_blocking=non_blocking and place.type == "cuda")
         return write(self, src)
 
     def fill_(self, value: Any) -> Any:

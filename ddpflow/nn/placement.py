@@ -45,7 +45,8 @@ class Placed:
 
         Args:
             *args: A device, a dtype, both in this order, or a tensor whose device and dtype to take.
-            **kwargs: ``device``, ``dtype``; ``non_blocking`` and ``memory_format`` are accepted and mean nothing here.
+            **kwargs: ``device``, ``dtype``, ``non_blocking`` as `Tensor.to` takes them; ``memory_format`` is accepted
+                and means nothing here.
 
         Returns:
             This module.
@@ -53,16 +54,18 @@ class Placed:
         Raises:
             DtypeError: For a dtype that is not floating or complex.
         """
-        device, dtype = _parse_to(*args, **kwargs)
+        device, dtype, non_blocking = _parse_to(*args, **kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise DtypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
             )
 
         def convert(tensor: Tensor) -> Tensor:
-            array = tensor.array if device is None else move(tensor.array, device)
+            array = tensor.array
             if dtype is not None and (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
                 array = array.astype(dtype.dtype, copy=False)
+            if device is not None:
+                array = move(array, device, non_blocking)
             return tensor if array is tensor.array else wrap(array)
 
         return self._apply(convert)
@@ -97,10 +100,10 @@ class Placed:
         return self.to(Device("cuda") if device is None else as_device(device))
 
 
-def _parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None]:
-    """The device and dtype that the arguments of ``to()`` name."""
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None, bool]:
+    """The device and dtype that the arguments of ``to()`` name, and whether the host need not wait."""
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    kwargs.pop("non_blocking", None)
+    non_blocking = bool(kwargs.pop("non_blocking", False))
     kwargs.pop("memory_format", None)
     if kwargs:
         raise DtypeError(f"to() got unexpected arguments: {', '.join(sorted(kwargs))}")
@@ -109,6 +112,9 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None]:
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, (Device, str)) or (isinstance(arg, int) and not isinstance(arg, bool)):
             device = arg
-        elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
+        elif isinstance(arg, bool):
+            non_blocking = arg
+        elif arg is not None:
             dtype = arg
-    return None if device is None else as_device(device), None if dtype is None else as_dtype(dtype)
+    place = None if device is None else as_device(device)
+    return place, None if dtype is None else as_dtype(dtype), non_blocking

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddpflow.random import _threads
 from tests.doubles import memory, nccl, timeline
+from tests.doubles.host import PinnedMemoryPointer, pointer_attributes, send
 from tests.doubles.memory import NAMES, call, fresh_array, launch, ndarray
 from tests.doubles.timeline import state
 
@@ -98,7 +99,13 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = F
         return stacked if dtype is None else stacked.astype(dtype, copy=False)
     if not isinstance(a, (np.ndarray, list, tuple, bool, int, float, complex, np.generic)):
         raise TypeError(f"Implicit conversion of {type(a)} to a device array")
-    return fresh_array(np.array(a, dtype=dtype))
+    host = np.array(a, dtype=dtype)
+    made = fresh_array(host)
+    if isinstance(a, np.ndarray) and a.dtype == host.dtype:
+        send(a)
+    if blocking:
+        state().current_stream().synchronize()
+    return made
 
 
 def _array(
@@ -253,6 +260,8 @@ def build() -> dict[str, ModuleType]:
     runtime.deviceSynchronize = lambda: timeline.Device().synchronize()
     cuda.runtime, cuda.Device, cuda.Event, cuda.Stream = runtime, timeline.Device, timeline.Event, timeline.Stream
     cuda.get_current_stream, cuda.get_elapsed_time = timeline.get_current_stream, timeline.get_elapsed_time
+    runtime.pointerGetAttributes, runtime.memoryTypeHost = pointer_attributes, 1
+    cuda.alloc_pinned_memory = PinnedMemoryPointer
     cuda.is_available = lambda: state().devices > 0
     cupy.linalg, cupy.random, cupy.cuda, cupy.lib, lib.stride_tricks = linalg, random, cuda, lib, tricks
     # Like the real package, `cupy.cuda` has no attribute `nccl` before `cupy.cuda.nccl` was imported.

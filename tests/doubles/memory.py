@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ddpflow.dtype import as_numpy
+from tests.doubles.host import receive
 from tests.doubles.timeline import Device, StreamOrderError, merge, state, wait_for
 
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
@@ -193,6 +194,10 @@ class ndarray:
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
         """A copy as a NumPy array."""
+        if not blocking:
+            launch([self], [])
+            receive(self._a, out)
+            return out
         to_host(self, "get")
         result = np.array(self._a, order=order)
         if out is not None:
@@ -332,6 +337,7 @@ def to_host(a: ndarray, why: str) -> np.ndarray:
     stream = launch([a], [])
     machine = state()
     machine.syncs.append(why)
+    wait_for(stream.pending)
     merge(machine.host_clock(), stream.clock)
     return a._a
 

@@ -47,6 +47,9 @@ class Entry:
             if self in memory.pending:
                 memory.pending.remove(self)
 
+    def look(self) -> None:
+        """The host asks: a collective ends when the last rank has come, and not by that."""
+
     def wait(self, timeout: float) -> None:
         """Wait a little."""
         with self.room.changed:

@@ -36,6 +36,8 @@ class State:
         self.violations: list[str] = []
         self.next_address = 0x7F00_0000_0000
         self.used: dict[int, int] = {}
+        self.pinned: set[Any] = set()  # weak references to pinned memory
+        self.held = False  # while set, copies between pinned memory and devices do not end by themselves
 
     def null_stream(self, device: int) -> "Stream":
         """The default stream of a device."""
@@ -149,6 +151,7 @@ class Stream:
     @property
     def done(self) -> bool:
         """Whether everything launched has ended."""
+        look(self.pending)
         self.pending = [p for p in self.pending if not p.done]
         return not self.pending
 
@@ -215,6 +218,7 @@ class Event:
         """Whether everything before it has ended; then the host knows."""
         if state().current_device() != self.device:
             state().violations.append("an event was asked from another device, where that makes a CUDA context")
+        look(self.pending)
         if any(not p.done for p in self.pending):
             return False
         if self.clock is not None:
@@ -227,6 +231,12 @@ class Event:
         wait_for(self.pending)
         if self.clock is not None:
             merge(state().host_clock(), self.clock)
+
+
+def look(pending: list[Any]) -> None:
+    """The host asks: copies that it has not heard of yet may end."""
+    for entry in list(pending):
+        entry.look()
 
 
 def wait_for(pending: list[Any]) -> None:

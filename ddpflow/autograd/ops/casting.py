@@ -13,7 +13,7 @@ def cast(xp, input, dtype):
 
 
 @op(samples=[((3, 4), Device("cpu"))], tensors=1)
-def moved(xp, input, device):
+def moved(xp, input, device, non_blocking=False):
     """The values on another device; the gradient is moved back."""
     source = device_of(input)
-    return move(input, device), (lambda g: apply(xp, moved, g, source),)
+    return move(input, device, non_blocking), (lambda g: apply(xp, moved, g, source),)

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from ddpflow.comm.world import process_context
+from ddpflow.device import usable_cupy
 from ddpflow.errors import ValueRangeError
 from ddpflow.random import Generator, default_generator, stream
 from ddpflow.utils.data.collate import default_collate
 from ddpflow.utils.data.dataset import IterableDataset
+from ddpflow.utils.data.pinning import pin_batch
 from ddpflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 __all__ = ["DataLoader"]
@@ -29,7 +31,8 @@ class DataLoader:
         num_workers: Processes that fetch and collate ahead of time; 0 does it here. Their random streams (``random``,
             NumPy's, ours) are seeded by this pass, this rank and their number, so no two draw alike.
         collate_fn: Makes a batch of a list of items; `default_collate` when None.
-        pin_memory: As in PyTorch; for copies to a GPU.
+        pin_memory: Put each batch's tensors into pinned memory, from which ``to("cuda", non_blocking=True)`` copies
+            while the host goes on. Without a GPU that can be used it changes nothing.
         drop_last: Leave out a last batch that is not full.
         timeout: Seconds to wait for a worker's batch; 0 for as long as it takes.
         worker_init_fn: Called in each worker with its number, after seeding.
@@ -130,9 +133,10 @@ class DataLoader:
                 self.sampler.load_state_dict(resume["sampler"])
         self._start = self._state_now()
         self._given = skip
+        pin = self.pin_memory and usable_cupy() is not None
         for batch in self._batches(skip, now):
             self._given += 1
-            yield batch
+            yield pin_batch(batch) if pin else batch
         self._given = 0
         self._start = {}
 
