@@ -340,13 +340,14 @@ def _repair(g: Any) -> Any:
 
 
 def _unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """Sum a gradient over the axes along which its input was broadcast."""
+    """Sum a gradient over the axes along which its input was broadcast; half types in float32."""
     lead = g.ndim - len(shape)
     if lead < 0:
         return g.reshape(shape)
     axes = tuple(range(lead)) + tuple([i + lead for i, n in enumerate(shape) if n == 1 and g.shape[i + lead] != 1])
     if axes:
-        g = g.sum(axes, keepdims=True)
+        wide = np.float32 if g.dtype.itemsize == 2 and not isinstance(g, TensorBase) else None
+        g = g.sum(axes, keepdims=True) if wide is None else g.sum(axes, wide, keepdims=True)
     return g.reshape(shape)
 
 
@@ -413,12 +414,17 @@ def _finish_leaf(leaf: Any, g: Any, captured: dict[Any, Any], accumulate: bool, 
         g = _fit_tensor(g, leaf.array)
         leaf._grad = g if held is None else held + g
     elif held is None:
-        if g.__class__ is StaticZeros:
-            g = g.materialize()
+        if meta is not None and meta.home is not None:
+            home = leaf._grad = meta.home
+            home.array[...] = 0 if is_zero else g
+            home.bump_version()
+        elif is_zero:
+            leaf._grad = wrap(g.materialize())
         elif getrefcount(g) > _SOLE_REFERENCE or g.base is not None or not g.flags.c_contiguous:
-            g = g.copy()  # somebody else holds this array (add hands one array to both inputs)
-        leaf._grad = wrap(g)
-    elif g.__class__ is not StaticZeros:
+            leaf._grad = wrap(g.copy())  # somebody else holds this array (add hands one array to both inputs)
+        else:
+            leaf._grad = wrap(g)
+    elif not is_zero:
         held.array += g
         held.bump_version()
     if meta is not None and meta.post_hooks:

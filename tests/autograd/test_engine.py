@@ -7,7 +7,10 @@ import weakref
 import numpy as np
 import pytest
 
+import ddpflow
 from ddpflow.autograd import Function, backward, grad
+from ddpflow.autograd.base import meta_of
+from ddpflow.autograd.ops.tie import select_first
 from ddpflow.autograd.passes import outermost_pass
 from ddpflow.errors import AutogradError, ShapeError
 from ddpflow.factories import tensor
@@ -302,6 +305,39 @@ def test_each_leaf_keeps_its_dtype():
     assert [x.grad.dtype for x in leaves] == [x.dtype for x in leaves]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_leaf_with_a_home_gets_its_gradient_there(shared):
+    """A gradient is written into the home, whatever that held; a second one is added; zeros are written as well."""
+    w, other = leaf(2.0, 3.0), leaf(4.0, 5.0)
+    home = meta_of(w).home = tensor([7.0, 8.0])
+    memory = home.array
+    for expected in ([5.0, 6.0], [10.0, 12.0]):
+        (w + other if shared else w * 1.0).backward(tensor([5.0, 6.0]))
+        assert w.grad is home
+        assert w.grad.array is memory
+        assert w.grad.tolist() == expected
+    if shared:
+        assert other.grad.tolist() == [10.0, 12.0]
+    w.grad = None
+    assert grad((w * 3.0).sum(), w)[0].tolist() == [3.0, 3.0]
+    assert memory.tolist() == [10.0, 12.0]
+    select_first(other, w).sum().backward()
+    assert w.grad is home
+    assert memory.tolist() == [0.0, 0.0]
+
+
+def test_a_graph_that_saved_the_values_in_a_home_notices_the_next_gradient():
+    """What is written into a home counts as a change in place."""
+    w, x = leaf(2.0, 3.0), leaf(4.0, 5.0)
+    meta_of(w).home = tensor([0.0, 0.0])
+    (w * 5.0).sum().backward()
+    y = x * w.grad
+    w.grad = None
+    (w * 7.0).sum().backward()
+    with pytest.raises(AutogradError, match="'mul'.*changed in place"):
+        y.sum().backward()
+
+
 def test_in_place_change_of_a_saved_value():
     """Backward refuses to use a value that was changed in place, and names op, shape and both versions."""
     x = leaf(1.0, 2.0)
@@ -390,3 +426,25 @@ def test_warnings_of_numpy_do_not_come_through():
     y = x.log() + 1 / x + x.sqrt()
     y.sum().backward()
     assert np.geterr() == before
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("use", ["add", "linear", "linear of three dimensions"])
+def test_halves_that_were_broadcast_are_summed_in_float32(rng, name, use):
+    """The gradient of a bias over 20,000 rows is the exact sum, rounded once."""
+    if name == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 needs the extra bf16")
+    dtype = getattr(ddpflow, name)
+    g = ddpflow.from_numpy(rng.random((20000, 3)) / 8).to(dtype)
+    x, weight = ddpflow.ones(20000, 3, dtype=dtype), ddpflow.ones(3, 3, dtype=dtype)
+    bias = ddpflow.zeros(3, dtype=dtype).requires_grad_()
+    if use == "add":
+        (x + bias).backward(g)
+    elif use == "linear":
+        ddpflow.nn.functional.linear(x, weight, bias).backward(g)
+    else:
+        ddpflow.nn.functional.linear(x.reshape(4, 5000, 3), weight, bias).backward(g.reshape(4, 5000, 3))
+    exact = ddpflow.from_numpy(g.to(ddpflow.float64).numpy().sum(0)).to(dtype).to(ddpflow.float64).numpy()
+    np.testing.assert_allclose(
+        bias.grad.to(ddpflow.float64).numpy(), exact, rtol=2**-7 if name == "bfloat16" else 2**-10
+    )

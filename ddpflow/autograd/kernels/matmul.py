@@ -1,13 +1,15 @@
-"""The matrix product of an affine layer."""
+"""The matrix product of an affine layer, and its gradients."""
 
 from typing import Any
 
 import numpy as np
 
-__all__ = ["matmul_transposed", "product"]
+__all__ = ["column_sums", "matmul_transposed", "product"]
 
 FEW = 128  # rows up to which the product of the transposes is the quicker one
 SMALL = 128  # and the sizes of the weight from which it pays
+TALL = 8192  # rows up to which a product with ones adds them up
+_ONES = {np.dtype(t): np.ones(TALL, t) for t in (np.float32, np.float64)}
 
 
 def matmul_transposed(xp: Any, x: Any, w: Any, bias: Any) -> Any:
@@ -31,3 +33,18 @@ def matmul_transposed(xp: Any, x: Any, w: Any, bias: Any) -> Any:
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` of matrices; NumPy's ``dot`` is quicker to call, which small layers notice."""
     return a.dot(b) if a.__class__ is np.ndarray else a @ b
+
+
+def column_sums(g: Any) -> Any:
+    """``g.sum(0)`` of a matrix; of a half type in float32, which the engine rounds once.
+
+    BLAS adds the rows up as a product with ones: 0.4 instead of 0.9 microseconds for 16x64 float32, 9 instead of 73 for
+    4096x64 (NumPy 2.4, one thread).
+    """
+    if g.__class__ is np.ndarray and len(g) <= TALL:
+        ones = _ONES.get(g.dtype)
+        if ones is not None:
+            return ones[: len(g)].dot(g)
+    if g.dtype.itemsize == 2:
+        return g.sum(0, dtype=np.float32)
+    return g.sum(0)

@@ -2,7 +2,7 @@
 
 import math
 
-from ddpflow.autograd.kernels.matmul import matmul_transposed, product
+from ddpflow.autograd.kernels.matmul import column_sums, matmul_transposed, product
 from ddpflow.autograd.op import op
 from ddpflow.autograd.ops.dims import need_one_dtype
 from ddpflow.errors import ShapeError
@@ -36,7 +36,7 @@ def linear(xp, input, weight, bias=None):
         )
     if input.ndim == 2 and weight.ndim == 2:
         out = matmul_transposed(xp, input, weight, bias)
-        return out, (lambda g: product(g, weight), lambda g: product(g.T, input), lambda g: g.sum(0))
+        return out, (lambda g: product(g, weight), lambda g: product(g.T, input), lambda g: column_sums(g))
     if weight.ndim == 1 or input.ndim == 1:
         out = input @ weight.T
         out = out if bias is None else out + bias
@@ -49,7 +49,7 @@ def linear(xp, input, weight, bias=None):
     return out.reshape(*lead, width), (
         lambda g: (g.reshape(rows, width) @ weight).reshape(*lead, features),
         lambda g: g.reshape(rows, width).T @ input.reshape(rows, features),
-        lambda g: g.reshape(rows, width).sum(0),
+        lambda g: column_sums(g.reshape(rows, width)),
     )
 
 
