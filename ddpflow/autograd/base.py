@@ -51,13 +51,14 @@ class View:
 
 
 class Meta:
-    """What few tensors have: a shared version, a view's origin, hooks.
+    """What few tensors have: a shared version, a view's origin, hooks, a home for the gradient.
 
+    ``home`` is a tensor that becomes the leaf's ``grad`` when it has none: the engine writes the gradient into it.
     ``zero_grad`` tells post-accumulate hooks what this pass brought the leaf: 0 a gradient, 1 a static zero beside the
     gradient it had, 2 a static zero that became its gradient.
     """
 
-    __slots__ = ("hooks", "post_hooks", "retain", "version", "view", "views", "zero_grad")
+    __slots__ = ("home", "hooks", "post_hooks", "retain", "version", "view", "views", "zero_grad")
 
     def __init__(self) -> None:
         self.version = Version()
@@ -66,6 +67,7 @@ class Meta:
         self.hooks: dict[int, Any] = {}
         self.post_hooks: dict[int, Any] = {}
         self.retain = False
+        self.home: TensorBase | None = None
         self.zero_grad = 0
 
 

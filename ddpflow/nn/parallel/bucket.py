@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.base import wrap
+from ddpflow.autograd.base import meta_of, wrap
 from ddpflow.device import array_module, unwrap
 
 __all__ = ["Bucket"]
@@ -109,16 +109,14 @@ class Bucket:
         return int(self.flat.nbytes)
 
     def take(self, slot: int, param: Any) -> None:
-        """Make the gradient the bucket's view; copy it in where it lies elsewhere, as after ``zero_grad``."""
-        view = self.views[slot]
-        grad = param._grad
+        """Make the bucket's view the gradient, now and from now on; copy in what lies elsewhere, zeros for None."""
+        view, own, grad = self.views[slot], self.grads[slot], param._grad
         if grad is None:
             view[...] = 0
         elif grad.array is not view:
-            np.copyto(view, grad.array) if type(view) is np.ndarray else view.__setitem__(..., grad.array)
-        else:
-            return
-        param._grad = self.grads[slot]
+            view[...] = grad.array
+        own.array = view  # ``param.grad.data = ...`` puts another array there
+        param._grad = meta_of(param).home = own
 
     def __repr__(self) -> str:
         return f"Bucket({self.tag}; {self.nbytes} bytes)"

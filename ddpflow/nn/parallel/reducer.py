@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.base import wrap
-from ddpflow.autograd.passes import Pass, outermost_pass
+from ddpflow.autograd.base import meta_of, wrap
+from ddpflow.autograd.passes import Pass, running
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
 from ddpflow.errors import AutogradError, ValueRangeError
@@ -83,6 +83,7 @@ class Reducer:
             for k, indices in enumerate(plan)
         ]
         self._place = {i: (bucket, slot) for bucket in self.buckets for slot, i in enumerate(bucket.indices)}
+        self._sizes = [len(bucket.indices) for bucket in self.buckets]
         self._expected = [1] * len(params)
         self._local: set[int] = set()  # reached while sync was off, since the last round
         self._warned = False
@@ -92,13 +93,17 @@ class Reducer:
         self._number = _next_number()
         self._fellows = _reducers_of.setdefault(group, weakref.WeakSet())
         self._fellows.add(self)
-        self._handles = [p.register_post_accumulate_grad_hook(self._reporter(i)) for i, p in enumerate(params)]
+        handles = [p.register_post_accumulate_grad_hook(self._reporter(i)) for i, p in enumerate(params)]
+        homes = [bucket.grads[slot] for bucket, slot in (self._place[i] for i in range(len(params)))]
+        for param, home in zip(params, homes, strict=True):
+            meta_of(param).home = home
+        self._let_go = weakref.finalize(self, _let_go, self.params, homes, handles)
+        self._let_go.atexit = False
 
     def detach(self) -> None:
         """Take the hooks off the parameters; their gradients stay."""
         self._fellows.discard(self)
-        for handle in self._handles:
-            handle.remove()
+        self._let_go()
 
     def flush(self) -> None:
         """Average the gradients as they are, outside of backward."""
@@ -112,7 +117,7 @@ class Reducer:
     def _reporter(self, index: int) -> Callable[[Any], None]:
         """The hook of one parameter: its gradient is final for this pass."""
         bucket, slot = self._place[index]
-        place = bucket.number
+        place, view, own = bucket.number, bucket.views[slot], bucket.grads[slot]
         # Weak, or parameters and reducer would keep each other alive after the wrapper is gone.
         reference = weakref.ref(self)
 
@@ -123,22 +128,25 @@ class Reducer:
             if not self.sync:
                 self._local.add(index)
                 return
-            current = outermost_pass()
+            current = running.passes[0]
             if self._pass is not current:
                 self._begin(current)
             zero = param.meta.zero_grad
-            if zero == 2:
-                self._blank.add(index)
             if not zero:
-                self._reached[index] = True
-            bucket.take(slot, param)
-            self._reports[index] += 1
-            if self._reports[index] == self._expected[index]:
-                self._missing[place] -= 1
-                if not self._missing[place]:
+                self._reached[index] = 1
+            elif zero == 2:
+                self._blank.add(index)
+            if param._grad is not own or own.array is not view:
+                bucket.take(slot, param)
+            self._left[index] = left = self._left[index] - 1
+            if not left:
+                self._missing[place] = missing = self._missing[place] - 1
+                if not missing:
                     self.record.ready[place] = self.record.now()
                     if place == len(self._works) and not self._held:
                         self._launch()
+            elif left < 0:
+                self._late.add(place)
             if self._works:
                 self._works[-1].progress()
 
@@ -148,12 +156,12 @@ class Reducer:
         """The first report of a round."""
         for work in self._works:  # of a round that was given up
             work.wait()
-        count = len(self.params)
         self._pass = current
-        self._reports = [0] * count
-        self._reached = [False] * count
+        self._left = self._expected.copy()  # reports still to come from each parameter
+        self._late: set[int] = set()  # buckets with more reports than expected
+        self._reached = bytearray(len(self.params))
         self._blank: set[int] = set()  # whose gradient was None before zeros took its place
-        self._missing = [len(bucket.indices) for bucket in self.buckets]
+        self._missing = self._sizes.copy()
         self._works = []
         self.record = Recorder(len(self.buckets))
         self._held = (self.static_graph and not self.rounds) or any(r._number < self._number for r in self._fellows)
@@ -198,32 +206,33 @@ class Reducer:
     def _give_up(self) -> None:
         """The pass ended in an exception: gradients that are still under way must not be where the next one adds to.
 
-        Their buckets are taken back at the start of the next round; to wait here could be to wait for ranks that never
-        got so far.
+        Their buckets are taken back in the next round; to wait here could be to wait for ranks that never got so far.
         """
         for bucket in self.buckets[: len(self._works)]:
             for i, view, grad in zip(bucket.indices, bucket.views, bucket.grads, strict=True):
-                if self.params[i]._grad is grad:
-                    self.params[i]._grad = wrap(view.copy())
+                param = self.params[i]
+                if param._grad is grad:
+                    param._grad = wrap(view.copy())
+                meta_of(param).home = None
         self._pass = None
 
     def _launch_rest(self) -> None:
         for i in self._local:
-            self._reached[i] = True
+            self._reached[i] = 1
         self._local.clear()
-        self.idle = [i for i, reached in enumerate(self._reached) if not reached]
+        self.idle = [i for i, reached in enumerate(self._reached) if not reached] if 0 in self._reached else []
         if self.idle and self.unused == "error":
             raise AutogradError(
                 self._idle_text()
                 + ": use them in the loss, freeze them with requires_grad_(False), or choose unused='zero'"
             )
         self._early = len(self._works)
-        for i, reports in enumerate(self._reports):
-            if not reports:
-                bucket, slot = self._place[i]
-                if self.params[i]._grad is None:
-                    self._blank.add(i)
-                bucket.take(slot, self.params[i])
+        for bucket, missing in zip(self.buckets, self._missing, strict=True):
+            for slot, i in enumerate(bucket.indices if missing else ()):
+                if self._left[i] == self._expected[i]:
+                    if self.params[i]._grad is None:
+                        self._blank.add(i)
+                    bucket.take(slot, self.params[i])
         self._missing = [0] * len(self.buckets)
         self._launch()
 
@@ -235,8 +244,7 @@ class Reducer:
             after = self.record.now()
             self.record.waited[k] = after - before
             before = after
-        late = {self._place[i][0].number for i, n in enumerate(self._reports) if n > self._expected[i]}
-        for k in sorted(late):
+        for k in sorted(self._late):
             if k < self._early:
                 # It went out before all of its gradient was there. Averaging again is right: what is equal on all ranks
                 # stays as it is.
@@ -250,7 +258,7 @@ class Reducer:
                 stacklevel=2,
             )
         if self.static_graph and not self.rounds:
-            self._expected = [max(1, n) for n in self._reports]
+            self._expected = [max(1, 1 - left) for left in self._left]
         self._works = []
         self._pass = None
         self.rounds += 1
@@ -258,7 +266,7 @@ class Reducer:
 
     def _restore_unused(self) -> None:
         """Give back the None to parameters that no rank reached; all ranks learn it from one small all-reduce."""
-        used = np.array(self._reached, np.uint8)
+        used = np.frombuffer(self._reached, np.uint8)
         self.group.all_reduce(used, ReduceOp.MAX, tag="which parameters were used")
         for i in self._blank:
             if not used[i]:
@@ -271,6 +279,14 @@ class Reducer:
         return (
             f"rank {rank}: {shown} ({len(names)} of {len(self.names)} parameters) received no gradient in this backward"
         )
+
+
+def _let_go(params: list[Any], homes: list[Any], handles: list[Any]) -> None:
+    """The end of a reducer: its hooks are taken out, and gradients no longer come to lie in its buckets."""
+    for param, home, handle in zip(params, homes, handles, strict=True):
+        handle.remove()
+        if param.meta.home is home:
+            param.meta.home = None
 
 
 def _finish(reducers: list[Reducer]) -> None:

@@ -23,7 +23,7 @@ def test_views_are_the_flat_array_aligned_and_in_shape():
     assert np.count_nonzero(bucket.flat) == used
 
 
-@pytest.mark.parametrize("case", ["none", "elsewhere", "view", "other view of the same memory"])
+@pytest.mark.parametrize("case", ["none", "elsewhere", "view", "other view of the same memory", "data replaced"])
 def test_take_makes_the_gradient_the_view(case):
     """Whatever the gradient was, it is the bucket's view afterwards, with the same values (zeros for None)."""
     param = Tensor(np.zeros(3, np.float32), requires_grad=True)
@@ -31,9 +31,13 @@ def test_take_makes_the_gradient_the_view(case):
     values = np.array([1, 2, 3], np.float32)
     if case == "elsewhere":
         param.grad = Tensor(values.copy())
+    elif case == "data replaced":
+        param.grad = bucket.grads[0]
+        param.grad.data = Tensor(values.copy())
     elif case != "none":
         bucket.views[0][...] = values
         param.grad = bucket.grads[0] if case == "view" else Tensor(bucket.flat[:3])
     bucket.take(0, param)
+    assert param.grad is bucket.grads[0]
     assert param.grad.array is bucket.views[0]
     assert param.grad.tolist() == ([0, 0, 0] if case == "none" else [1, 2, 3])

@@ -101,6 +101,37 @@ def test_a_backward_that_raised_on_all_ranks_leaves_nothing_behind(world):
     assert world(_failing_backward) == [{"w0": 3.0, "w1": 3.0}] * 2
 
 
+def _failing_under_way(rank):
+    module = Weights(2.0, 3.0)
+    ddp = DDP(module, bucket_cap_mb=1e-6)
+    first = tensor(rank + 1.0).requires_grad_()
+
+    def fail(gradient):
+        raise KeyError("user hook")
+
+    handle = first.register_hook(fail)  # when both buckets are under way
+    with pytest.raises(KeyError):
+        total(ddp(first)).backward()
+    handle.remove()
+    kept = [p.grad.array for p in module.parameters()]
+    module.zero_grad()
+    flats = [b.flat for b in ddp._reducer.buckets]
+    with ddp.no_sync():  # which does not wait for what is under way
+        total(ddp(tensor(5.0 * (rank + 1.0)))).backward()
+    local = [p.grad.array for p in module.parameters()]
+    apart = not any(np.shares_memory(a, b) for a in kept + local for b in flats)
+    values = grads(module)
+    total(ddp(tensor(rank + 1.0))).backward()
+    return apart, values, grads(module)
+
+
+def test_gradients_stay_away_from_buckets_that_a_failed_backward_left_under_way(world):
+    """Until the next round took the buckets back, gradients lie elsewhere, also after zero_grad."""
+    locals_ = [{"w0": 5.0, "w1": 5.0}, {"w0": 10.0, "w1": 10.0}]
+    means = {"w0": 1.5 + 7.5, "w1": 1.5 + 7.5}
+    assert world(_failing_under_way, 2) == [(True, local, means) for local in locals_]
+
+
 def _user_hooks(rank):
     module = Weights(2.0)
     before = module.w0.register_hook(lambda g: g * 2.0)

@@ -108,9 +108,11 @@ def _dropped(rank):
         module_alive = weakref.ref(module)
         del ddp
         dead = [r() is None for r in alive]
+        averaged = module.w0.grad.array
         module.zero_grad()
         total(module(tensor(rank + 1.0))).backward()
         local = module.w0.grad.item()
+        dead.append(averaged.item() == 1.5)
         del module
         return dead, local, module_alive() is None
     finally:
@@ -118,8 +120,8 @@ def _dropped(rank):
 
 
 def test_dropping_the_wrapper_frees_it_without_the_collector():
-    """No cycle holds the wrapper, the reducer or the module; afterwards gradients are local."""
-    assert run_ranks(_dropped, 2) == [([True, True], 1.0, True), ([True, True], 2.0, True)]
+    """No cycle holds the wrapper, the reducer or the module; afterwards gradients are local and lie elsewhere."""
+    assert run_ranks(_dropped, 2) == [([True, True, True], 1.0, True), ([True, True, True], 2.0, True)]
 
 
 def _leaks(rank):
