@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -191,6 +191,13 @@ class Backend(ABC):
         Not a collective: ranks may call it at different times, and it is freed with the last array that uses it.
         """
         return np.empty(n, dtype)
+
+    def beside(self, array: Any, launch: Callable[[], Work], call: Call) -> Work:
+        """Returns ``launch()``, run where collectives of the array run if that is beside the computation: on a stream.
+
+        There the Work is waited for at once, by the stream, so that steps after the collective run beside it too.
+        """
+        return launch()
 
     def reduce(self, array: np.ndarray, op: ReduceOp, call: Call) -> Work:
         """Replaces ``array`` of rank ``call.root`` by the reduction; the others' arrays stay as they are."""

@@ -1,7 +1,7 @@
 """The part of ProcessGroup that is no collective: identity, numbering, argument checks, memory and life cycle."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -80,6 +80,14 @@ class GroupBase:
         Not a collective. ``dtype`` is anything that ``numpy.dtype`` takes.
         """
         return self._backend.empty(n, np.dtype(dtype))
+
+    def beside(self, array: Any, launch: Callable[[], Work], tag: str = "") -> Work:
+        """Returns the Work of ``launch()``, whose steps on a GPU array run on the group's communication stream.
+
+        ``launch`` may compute before a collective, in the Work that it returns after it (compression), and launch
+        several; called by all ranks in the same order. On other devices it is simply called.
+        """
+        return self._transport(array).beside(array, launch, Call(Kind.ALL_REDUCE, 0, tag, self.timeout_s))
 
     def progress(self) -> None:
         """Moves operations in flight on without blocking."""

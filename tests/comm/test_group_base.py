@@ -14,6 +14,7 @@ from ddpflow.comm.env import ProcessContext
 from ddpflow.comm.failure import FailureWatch
 from ddpflow.comm.group import ProcessGroup
 from ddpflow.comm.store import HashStore
+from ddpflow.comm.work import ChainedWork
 from ddpflow.errors import DeviceError, DtypeError, PeerError, ShapeError, ValueRangeError
 from ddpflow.testing import run_ranks
 
@@ -105,3 +106,19 @@ def test_a_transport_for_each_device(monkeypatch):
     only_host = ProcessGroup(spec, HostBackend(spec))
     with pytest.raises(DeviceError, match="carries cpu arrays, not cuda ones"):
         only_host.all_reduce(DeviceArray([1.0]))
+
+
+def test_beside():
+    """On the CPU there is no other place to compute: a launch is called, and its Work handed on untouched."""
+    spec = GroupSpec("world", (0,), 0, HashStore(), ProcessContext(), FailureWatch(0), 1.0, 1.0)
+    group = ProcessGroup(spec, SoloBackend(spec))
+    x, steps = np.arange(3.0), []
+
+    def launch():
+        x[...] *= 2
+        return ChainedWork(group.all_reduce(x, async_op=True), lambda: steps.append(x.sum()))
+
+    work = group.beside(x, launch)
+    assert x.tolist() == [0, 2, 4] and steps == []
+    work.wait()
+    assert steps == [6]

@@ -8,6 +8,7 @@ import pytest
 import ddpflow
 import ddpflow.comm as dist
 from ddpflow import nn, optim
+from ddpflow.comm.work import ChainedWork
 from ddpflow.errors import DeviceError
 from ddpflow.nn import functional as F
 from ddpflow.nn.parallel import DistributedDataParallel
@@ -116,6 +117,34 @@ def test_compute_waits_only_at_the_end_of_backward(monkeypatch):
 
     for ((launched, waited),), buckets in run_gpu_ranks(body, 2):
         assert launched >= buckets - 2 and buckets >= 4 and waited <= 2  # the two barriers' own
+
+
+def test_hooks_run_on_the_communication_stream():
+    """What a hook computes before and after its collectives runs beside backward, and the default stream waits once."""
+
+    def body(rank):
+        from ddpflow.nn.parallel.compression import bf16_compress_hook
+        from ddpflow.nn.parallel.powersgd import PowerSGDState, powerSGD_hook
+
+        def doubled(state, bucket):
+            work = state.all_reduce(bucket.flat, async_op=True)
+            return ChainedWork(work, lambda: bucket.set_buffer(bucket.flat * 2))
+
+        streams, x = [], numbers(7, 6, seed=rank).cuda()
+        low_rank = PowerSGDState(None, start_powerSGD_iter=0)
+        for state, hook in ((None, bf16_compress_hook), (low_rank, powerSGD_hook), (None, doubled)):
+            ddp = DistributedDataParallel(nn.Sequential(nn.Linear(6, 40), nn.Linear(40, 3)).cuda())
+            ddp.register_comm_hook(state, hook)
+            ddp(x).sum().backward()
+            (bucket,) = ddp._reducer.buckets
+            flats = [bucket.flat, *[copy.flat for copy in bucket._copies.values()]]
+            flats += [a for arrays in (*low_rank._errors.values(), *low_rank._factors.values()) for a in arrays]
+            streams.append({flat._memory.written[0] for flat in flats if flat is not None})
+            bucket.flat + 1  # the default stream has waited
+        (communicator,) = dist.current_group()._transport(x.array)._communicators.values()
+        return [found == {communicator.stream} for found in streams]
+
+    assert run_gpu_ranks(body, 2) == [[True, True, True]] * 2
 
 
 MODELS = {

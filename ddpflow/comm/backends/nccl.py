@@ -294,9 +294,27 @@ class NcclBackend(Backend):
                 run(communicator)
             done = event(disable_timing=True)
             done.record(communicator.stream)
-        work = NcclWork(self, call, communicator.device, done, arrays, out, source)
+        return self._watched(NcclWork(self, call, communicator.device, done, arrays, out, source))
+
+    def _watched(self, work: NcclWork) -> NcclWork:
         self._watchdog.add(work)
         return work
+
+    def beside(self, array: Any, launch: Callable[[], Work], call: Call) -> Work:
+        """Runs ``launch``, and what its Work does when waited for, on the communication stream of a GPU array."""
+        if isinstance(array, np.ndarray):
+            return launch()
+        communicator = self._communicator(array.device.id, call)
+        event = self._cupy.cuda.Event
+        with self.gpu(communicator.device):
+            before = event(disable_timing=True)
+            before.record(self.current_stream())
+            communicator.stream.wait_event(before)
+            with communicator.stream:
+                launch().wait()
+            done = event(disable_timing=True)
+            done.record(communicator.stream)
+        return self._watched(NcclWork(self, call, communicator.device, done, (array,), array))
 
     def _note(self, call: Call, arrays: tuple[Any, ...], n: int | None, op: int) -> Signature:
         """What must be equal on all ranks; compared only once there is trouble: it would cost more than NCCL itself."""

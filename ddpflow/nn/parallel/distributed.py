@@ -212,27 +212,27 @@ class DistributedDataParallel(Wrapper):
             self._reducer.sync, self._reducer.rounds = old.sync, old.rounds
 
     def _launcher(self) -> Callable[[Any], Any]:
-        """The hook, bound to its state and with a Work as its result."""
-        state, hook = self._hook
+        """The hook, bound to its state and with a Work as its result; but for the default, beside the computation."""
+        (state, hook), group = self._hook, self._group
         if self.mixed_precision is not None:
             hook = self.mixed_precision.reducing(hook)
-        if self.detect_nonfinite:
-            rank = self._group.ranks[self._group.rank()]
-
-            def checked(bucket: Any) -> Any:
-                check_finite(bucket, rank)
-                return as_work(hook(state, bucket), bucket)
-
-            return checked
-        if hook is allreduce_hook:
+        if hook is allreduce_hook and not self.detect_nonfinite:
             return lambda bucket: hook(state, bucket)
-        return lambda bucket: as_work(hook(state, bucket), bucket)
+        rank = group.ranks[group.rank()] if self.detect_nonfinite else -1
+
+        def launch(bucket: Any) -> Any:
+            if rank >= 0:
+                check_finite(bucket, rank)
+            return group.beside(bucket.flat, lambda: as_work(hook(state, bucket), bucket), bucket.tag)
+
+        return launch
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """Replace averaging: ``hook(state, bucket)`` is called with each full bucket, in the same order on all ranks.
 
         See `ddpflow.nn.parallel.comm_hooks` for what a hook gives back, and for ready-made ones. The bucket has
         PyTorch's methods ``index()``, ``buffer()``, ``gradients()``, ``parameters()``, ``is_last()``, ``set_buffer()``.
+        On a GPU the hook, and the steps of the Work or Future that it gives, run on the group's communication stream.
 
         Args:
             state: Whatever the hook needs; None stands for the process group.

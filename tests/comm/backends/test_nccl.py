@@ -11,11 +11,13 @@ import pytest
 
 import ddpflow.comm as dist
 from ddpflow.comm import ReduceOp
+from ddpflow.comm.work import ChainedWork
 from ddpflow.errors import CollectiveTimeout, CommError, MismatchError, PeerError
 from tests.comm import bodies, faults
 from tests.comm.conformance import Conformance
 from tests.comm.reference import DTYPES, dtype_of, is_defined, reduced, values
 from tests.doubles.nccl import NcclCommunicator, NcclError
+from tests.doubles.timeline import StreamOrderError
 from tests.doubles.worlds import ALONE, BOTH, run_gpu_ranks
 
 
@@ -230,6 +232,34 @@ def test_a_lost_peer_ends_the_wait():
 
     first, _ = run_gpu_ranks(body, 2, return_exceptions=True)
     assert isinstance(first, PeerError) and "remote error (6)" in str(first)
+
+
+def test_beside():
+    """Steps around a collective run on the communication stream, behind what the current stream was given so far."""
+
+    def body(rank):
+        import cupy
+
+        group, x = dist.current_group(), cupy.arange(3.0) + rank
+        seen = []
+
+        def launch():
+            seen.append(cupy.cuda.get_current_stream())
+            doubled = x * 2
+            work = group.all_reduce(doubled, async_op=True)
+            return ChainedWork(work, lambda: x.__setitem__(..., doubled + 1))
+
+        work = group.beside(x, launch, "a test")
+        with pytest.raises(StreamOrderError, match="without waiting"):
+            x + 1
+        work.wait()
+        (communicator,) = group._transport(x)._communicators.values()
+        assert seen == [communicator.stream] and work.call.tag == "a test" and work.result() is x
+        numpy_arrays = group.beside(np.ones(1), lambda: group.all_reduce(np.ones(1), async_op=True))
+        assert numpy_arrays.wait()
+        return x.get().tolist()
+
+    assert run_gpu_ranks(body, 2, ALONE) == [[3.0, 7.0, 11.0]] * 2
 
 
 def test_without_cupy(monkeypatch):
