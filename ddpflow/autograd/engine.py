@@ -17,11 +17,11 @@ from ddpflow.autograd.anomaly import check_gradients, is_anomaly_enabled
 from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.higher import tensor_vjps
 from ddpflow.autograd.mode import set_grad_enabled
-from ddpflow.autograd.node import Node, Select
+from ddpflow.autograd.node import Node, Select, free_home, vjps_into
 from ddpflow.autograd.passes import Pass, running
 from ddpflow.autograd.quiet import QUIET, restore, silence
 from ddpflow.autograd.saved import freed
-from ddpflow.autograd.zeros import StaticZeros
+from ddpflow.autograd.zeros import StaticZeros, gradients_of_zero
 from ddpflow.device import array_module
 from ddpflow.errors import AutogradError, ShapeError
 
@@ -190,6 +190,7 @@ def _walk(
     summed: set[Any] = set()  # whose pending gradient is a sum of our own making, free to be added to in place
     ready: list[tuple[int, Node]] = []
     look_for_nan = is_anomaly_enabled()
+    direct = accumulate and allowed is None and not create_graph  # whether a gradient of a leaf is sure to be its grad
     for start, seed in zip(starts, seeds, strict=True):
         if allowed is None or start in allowed or start in captured:
             if start in pending:
@@ -224,19 +225,20 @@ def _walk(
         if node.args is not None or node.output_version is not None:
             node.check_versions()
         if g is None or g.__class__ is StaticZeros:
-            grads = _gradients_of_zero(node, g)
+            grads = gradients_of_zero(node.edges, g)
         else:
             if create_graph:
                 vjps = tensor_vjps(node, grad)
             turned = (node.dtype is _COMPLEX64 or node.dtype is _COMPLEX128) and not hasattr(node.op, "tensor_vjps")
-            if (
-                turned
-            ):  # rules are written with the plain derivative; the gradient of a complex number takes its conjugate
+            if turned:  # rules are written with the plain derivative; complex gradients take its conjugate
                 g = g.conj()
             if node.outputs is not None:
                 grads = list(vjps(*g)) if vjps.__class__ is not tuple else [vjp and vjp(*g) for vjp in vjps]
             elif vjps.__class__ is tuple:
-                grads = [vjp and vjp(g) for vjp in vjps]
+                home = None
+                if direct and getattr(node.op, "into", None) is not None:
+                    home = free_home(node, counts, pending)
+                grads = [vjp and vjp(g) for vjp in vjps] if home is None else vjps_into(home, node, g)
             else:
                 grads = list(vjps(g))
             if turned:
@@ -318,20 +320,6 @@ def _leading_to(targets: dict[Any, Any], starts: list[Any]) -> set[Any]:
         if any(edge is not None and (edge in targets or edge in leading) for edge in node.edges):
             leading.add(node)
     return leading
-
-
-def _gradients_of_zero(node: Node, g: Any) -> list[Any]:
-    """What a node passes on when its own gradient is absent (None) or known to be zero."""
-    if g is None:
-        return [None] * len(node.edges)
-    return [
-        None
-        if edge is None
-        else StaticZeros(edge.shape, edge.dtype, g.xp)
-        if edge.is_node
-        else StaticZeros(edge.array.shape, edge.array.dtype, g.xp)
-        for edge in node.edges
-    ]
 
 
 def _repair(g: Any) -> Any:
@@ -416,7 +404,8 @@ def _finish_leaf(leaf: Any, g: Any, captured: dict[Any, Any], accumulate: bool, 
     elif held is None:
         if meta is not None and meta.home is not None:
             home = leaf._grad = meta.home
-            home.array[...] = 0 if is_zero else g
+            if g is not home.array:
+                home.array[...] = 0 if is_zero else g
             home.bump_version()
         elif is_zero:
             leaf._grad = wrap(g.materialize())

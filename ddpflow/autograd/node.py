@@ -10,7 +10,7 @@ from ddpflow.errors import AutogradError
 if TYPE_CHECKING:
     from ddpflow.autograd.op import Op
 
-__all__ = ["Node", "Select", "next_sequence"]
+__all__ = ["Node", "Select", "free_home", "next_sequence", "vjps_into"]
 
 next_sequence: Callable[[], int] = count(1).__next__
 
@@ -110,3 +110,30 @@ class Select(Node):
     def __init__(self, source: Node, index: int, shape: tuple[int, ...], dtype: Any) -> None:
         super().__init__(source.op, shape, dtype, (source,), None)
         self.index = index
+
+
+def free_home(node: Node, counts: dict[Any, int], pending: dict[Any, Any]) -> Any:
+    """The array that the gradient of a leaf may be computed into, without a copy: its home, where nothing else counts.
+
+    None when there is no such leaf: the leaf of the operation's ``into`` has a gradient or a hook that sees the local
+    one, gets more than this gradient in the pass, or no home that an array operation can write to as it is.
+
+    Args:
+        node: A node whose operation has ``into``.
+        counts: How many gradients each leaf has still to receive.
+        pending: What was received before.
+    """
+    leaf = node.edges[node.op.into]  # type: ignore[union-attr,index]
+    if leaf is None or leaf.is_node or leaf._grad is not None or counts[leaf] > 1 or leaf in pending:
+        return None
+    meta = leaf.meta
+    if meta is None or meta.home is None or meta.hooks:
+        return None
+    home, array = meta.home.array, leaf.array
+    return home if home.shape == array.shape and home.dtype is array.dtype and home.flags.c_contiguous else None
+
+
+def vjps_into(home: Any, node: Node, g: Any) -> list[Any]:
+    """The gradients of a node's inputs; the one that the operation's ``into`` tells may be computed into the home."""
+    into = node.op.into  # type: ignore[union-attr]
+    return [vjp and (vjp(g, home) if i == into else vjp(g)) for i, vjp in enumerate(node.vjps)]

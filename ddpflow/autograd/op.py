@@ -16,6 +16,8 @@ The rule language:
 - A vjp need not undo broadcasting, cast, or repair NumPy's scalars: the engine does. It must not write to ``g``.
 - What a vjp names is what is saved, so write it in terms of inputs, or of the output, and only if that cannot be, of
   something derived (then all inputs are kept too, for gradients of gradients).
+- The vjp of the tensor number ``into`` takes a second argument, ``out=None``: an array of the result's shape and dtype
+  that it may write the result to, or not. A gradient then lies where it is wanted without a copy.
 - With operators, methods and ``xp.`` functions only, a rule also runs on tensors, with `TensorBase.namespace` as
   ``xp``: that is how ``create_graph=True`` works. A rule with a fused kernel or in-place steps names a ``composite``:
   the same output written that way, ``composite(xp, *args, **kwargs)``.
@@ -97,6 +99,7 @@ class Op(NamedTuple):
     defaults: dict[str, Any]
     tensor_count: int
     variadic: bool
+    into: int | None
     saves: dict[CodeType, int]  # what each vjp saves, found out at its first use
 
     def __repr__(self) -> str:
@@ -113,6 +116,7 @@ def op(
     composite: Callable[..., Any] | None = None,
     tensors: int | None = None,
     several: bool = False,
+    into: int | None = None,
     name: str | None = None,
 ) -> Any:
     """Make an operation of a rule and enter it in the registry; see the module's text for the rule language.
@@ -127,6 +131,7 @@ def op(
         composite: The same output in plain ``xp`` functions, where the rule itself cannot run on tensors.
         tensors: How many of the parameters are tensors, when it is not all those without a default.
         several: A rule with one parameter gives several outputs.
+        into: The number of the tensor, a large parameter as a rule, whose vjp takes ``out``.
         name: The registered name, when it is not the rule's.
     """
     if rule is None:
@@ -139,6 +144,7 @@ def op(
             composite=composite,
             tensors=tensors,
             several=several,
+            into=into,
             name=name,
         )
     parameters = list(inspect.signature(rule).parameters.values())[1:]
@@ -155,6 +161,7 @@ def op(
         defaults={p.name: p.default for p in parameters},
         tensor_count=required if tensors is None else tensors,
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        into=into,
         saves={},
     )
     if definition.name in REGISTRY:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpflow.errors import ShapeError
 
-__all__ = ["StaticZeros"]
+__all__ = ["StaticZeros", "gradients_of_zero"]
 
 
 class StaticZeros:
@@ -45,3 +45,17 @@ class StaticZeros:
 
     def __repr__(self) -> str:
         return f"StaticZeros({self.shape}, {self.dtype})"
+
+
+def gradients_of_zero(edges: tuple[Any, ...], g: StaticZeros | None) -> list[Any]:
+    """What a node passes on to its edges when its own gradient is absent (None) or known to be zero."""
+    if g is None:
+        return [None] * len(edges)
+    return [
+        None
+        if edge is None
+        else StaticZeros(edge.shape, edge.dtype, g.xp)
+        if edge.is_node
+        else StaticZeros(edge.array.shape, edge.array.dtype, g.xp)
+        for edge in edges
+    ]

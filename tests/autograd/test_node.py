@@ -1,11 +1,16 @@
 """Graph nodes."""
 
+import tracemalloc
+
+import numpy as np
 import pytest
 
 import ddpflow
-from ddpflow.autograd.node import Node, Select, next_sequence
+from ddpflow.autograd.base import meta_of
+from ddpflow.autograd.node import Node, Select, free_home, next_sequence, vjps_into
 from ddpflow.errors import AutogradError
 from ddpflow.factories import tensor
+from ddpflow.nn.functional import linear
 
 
 def leaf(*values):
@@ -69,3 +74,79 @@ def test_a_value_saved_after_writes():
     x.bump_version()
     with pytest.raises(AutogradError, match="version 2, saved at version 1"):
         y.node.check_versions()
+
+
+def homed(rows=3, features=4):
+    """A weight with a home full of something else, and an input that fits."""
+    rng = np.random.default_rng(0)
+    weight = tensor(rng.standard_normal((rows, features)), requires_grad=True)
+    meta_of(weight).home = tensor(rng.standard_normal((rows, features)))
+    return weight, tensor(rng.standard_normal((5, features)))
+
+
+@pytest.mark.parametrize(
+    "case", ["free", "has a gradient", "has a hook", "is used again", "was used", "no home", "dtype", "strides"]
+)
+def test_where_a_gradient_may_be_computed_into_the_home(case):
+    """Only when the gradient is all that the leaf gets, nobody sees it before, and the home is as the result."""
+    weight, x = homed()
+    node, counts, pending = linear(x, weight).node, {weight: 1}, {}
+    home = meta_of(weight).home
+    if case == "has a gradient":
+        weight.grad = tensor(np.ones((3, 4)))
+    elif case == "has a hook":
+        weight.register_hook(lambda g: None)
+    elif case == "is used again":
+        counts[weight] = 2
+    elif case == "was used":
+        pending[weight] = np.ones((3, 4))
+    elif case == "no home":
+        meta_of(weight).home = None
+    elif case == "dtype":
+        home.data = tensor(np.ones((3, 4), np.float32))
+    elif case == "strides":
+        home.data = tensor(np.ones((4, 3))).T
+    found = free_home(node, counts, pending)
+    assert found is (home.array if case == "free" else None)
+
+
+def test_no_home_for_what_is_no_leaf():
+    """A weight that was computed, or wants no gradient, has none."""
+    weight, x = homed()
+    assert free_home(linear(x, weight * 1.0).node, {}, {}) is None
+    assert free_home(linear(x.requires_grad_(), weight.detach()).node, {}, {}) is None
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (2, 5, 4), (4,)])
+def test_vjps_into_a_home(shape):
+    """Gradients are the same as without; that of the weight of a batch is the home itself."""
+    weight, _ = homed()
+    x = tensor(np.random.default_rng(1).standard_normal(shape), requires_grad=True)
+    y = linear(x, weight)
+    g = np.random.default_rng(2).standard_normal(y.shape)
+    home = np.full((3, 4), np.nan)
+    expected = [vjp and vjp(g) for vjp in y.node.vjps]
+    found = vjps_into(home, y.node, g)
+    assert [f is None for f in found] == [e is None for e in expected] == [False, False, True]
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert (found[1] is home) is (len(shape) > 1)
+
+
+@pytest.mark.parametrize("has_home", [True, False])
+def test_backward_into_a_home_takes_no_memory_for_the_gradient(has_home):
+    """With a home nothing of the weight's size is allocated; the values are those without."""
+    weight, x = homed(300, 200)
+    if not has_home:
+        meta_of(weight).home = None
+    y = linear(x, weight).sum()
+    tracemalloc.start()
+    try:
+        y.backward()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (peak < weight.nbytes // 2) is has_home
+    np.testing.assert_allclose(weight.grad.array, np.ones((300, 5)) @ x.array, rtol=1e-12)
+    (linear(x, weight) * 2.0).sum().backward()
+    np.testing.assert_allclose(weight.grad.array, 3 * np.ones((300, 5)) @ x.array, rtol=1e-12)

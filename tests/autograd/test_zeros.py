@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddpflow.autograd.ops.tie import select_first
-from ddpflow.autograd.zeros import StaticZeros
+from ddpflow.autograd.zeros import StaticZeros, gradients_of_zero
 from ddpflow.errors import ShapeError
 from ddpflow.factories import tensor
 
@@ -43,3 +43,15 @@ def test_in_a_backward_pass():
     assert x.grad.tolist() == [3.0, 3.0] and both.grad.tolist() == [1.0, 1.0]
     assert calls == ["unused"]
     assert unused.grad is not None and unused.grad.tolist() == [0.0, 0.0]
+
+
+def test_what_is_passed_on_of_nothing_and_of_zeros():
+    """An absent gradient stays absent; zeros become zeros in the shape and type of each node and leaf."""
+    x = tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    y = tensor(np.ones((3, 4)), requires_grad=True)
+    edges = (x, None, (y * 2.0).node)
+    zeros = StaticZeros((2, 4), np.dtype(np.float64))
+    assert gradients_of_zero(edges, None) == [None, None, None]
+    first, none, last = gradients_of_zero(edges, zeros)
+    assert none is None
+    assert [(z.shape, z.dtype) for z in (first, last)] == [((2, 3), np.float32), ((3, 4), np.float64)]

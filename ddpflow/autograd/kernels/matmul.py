@@ -30,9 +30,9 @@ def matmul_transposed(xp: Any, x: Any, w: Any, bias: Any) -> Any:
     return out
 
 
-def product(a: Any, b: Any) -> Any:
-    """``a @ b`` of matrices; NumPy's ``dot`` is quicker to call, which small layers notice."""
-    return a.dot(b) if a.__class__ is np.ndarray else a @ b
+def product(a: Any, b: Any, out: Any = None) -> Any:
+    """``a @ b`` of matrices; NumPy's ``dot`` is quicker to call, which small layers notice, and writes to ``out``."""
+    return a.dot(b, out) if a.__class__ is np.ndarray else a @ b
 
 
 def column_sums(g: Any) -> Any:

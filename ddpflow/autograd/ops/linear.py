@@ -13,6 +13,7 @@ __all__ = ["bilinear", "linear"]
 @op(
     samples=[((5, 4), (3, 4), (3,)), ((2, 3, 4), (5, 4), (5,)), ((2, 4), (3, 4)), ((4,), (3, 4), (3,)), ((2, 4), (4,))],
     tensors=3,
+    into=1,
 )
 def linear(xp, input, weight, bias=None):
     """Affine map of the last axis: ``input @ weight.T + bias``; any leading axes (PyTorch's ``F.linear``).
@@ -36,19 +37,23 @@ def linear(xp, input, weight, bias=None):
         )
     if input.ndim == 2 and weight.ndim == 2:
         out = matmul_transposed(xp, input, weight, bias)
-        return out, (lambda g: product(g, weight), lambda g: product(g.T, input), lambda g: column_sums(g))
+        return out, (
+            lambda g: product(g, weight),
+            lambda g, out=None: product(g.T, input, out),
+            lambda g: column_sums(g),
+        )
     if weight.ndim == 1 or input.ndim == 1:
         out = input @ weight.T
         out = out if bias is None else out + bias
         if weight.ndim == 1:
-            return out, (lambda g: g[..., None] * weight, lambda g: g[..., None] * input, lambda g: g)
-        return out, (lambda g: g @ weight, lambda g: g[:, None] * input, lambda g: g)
+            return out, (lambda g: g[..., None] * weight, lambda g, out=None: g[..., None] * input, lambda g: g)
+        return out, (lambda g: g @ weight, lambda g, out=None: g[:, None] * input, lambda g: g)
     lead = input.shape[:-1]
     rows, width = math.prod(lead), weight.shape[0]
     out = matmul_transposed(xp, input.reshape(rows, features), weight, bias)
     return out.reshape(*lead, width), (
         lambda g: (g.reshape(rows, width) @ weight).reshape(*lead, features),
-        lambda g: g.reshape(rows, width).T @ input.reshape(rows, features),
+        lambda g, out=None: product(g.reshape(rows, width).T, input.reshape(rows, features), out),
         lambda g: column_sums(g.reshape(rows, width)),
     )
 

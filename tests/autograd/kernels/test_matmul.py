@@ -26,6 +26,9 @@ def test_product_of_arrays_and_of_tensors(rng):
     """The same numbers, and tensors stay tensors."""
     a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 5))
     np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-12)
+    out = np.empty((a @ b).shape)
+    assert product(a, b, out) is out
+    np.testing.assert_array_equal(out, product(a, b))
     assert isinstance(product(ddpflow.from_numpy(a), ddpflow.from_numpy(b)), ddpflow.Tensor)
 
 
