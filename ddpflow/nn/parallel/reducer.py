@@ -24,8 +24,9 @@ from ddpflow.autograd.base import meta_of, wrap
 from ddpflow.autograd.passes import Pass, running
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.comm.work import Work
-from ddpflow.errors import AutogradError, ValueRangeError
+from ddpflow.errors import AutogradError
 from ddpflow.nn.parallel.bucket import Bucket
+from ddpflow.nn.parallel.sync import weight_factor
 from ddpflow.nn.parallel.timing import Recorder
 
 __all__ = ["Reducer"]
@@ -94,10 +95,7 @@ class Reducer:
         self._fellows = _reducers_of.setdefault(group, weakref.WeakSet())
         self._fellows.add(self)
         handles = [p.register_post_accumulate_grad_hook(self._reporter(i)) for i, p in enumerate(params)]
-        homes = [bucket.grads[slot] for bucket, slot in (self._place[i] for i in range(len(params)))]
-        for param, home in zip(params, homes, strict=True):
-            meta_of(param).home = home
-        self._let_go = weakref.finalize(self, _let_go, self.params, homes, handles)
+        self._let_go = weakref.finalize(self, _let_go, self.params, self.buckets, handles)
         self._let_go.atexit = False
 
     def detach(self) -> None:
@@ -118,8 +116,8 @@ class Reducer:
         """The hook of one parameter: its gradient is final for this pass."""
         bucket, slot = self._place[index]
         place, view, own = bucket.number, bucket.views[slot], bucket.grads[slot]
-        # Weak, or parameters and reducer would keep each other alive after the wrapper is gone.
-        reference = weakref.ref(self)
+        meta_of(self.params[index]).home = own
+        reference = weakref.ref(self)  # or parameters and reducer would keep each other alive after the wrapper is gone
 
         def report(param: Any) -> None:
             self = reference()
@@ -165,7 +163,7 @@ class Reducer:
         self._works = []
         self.record = Recorder(len(self.buckets))
         self._held = (self.static_graph and not self.rounds) or any(r._number < self._number for r in self._fellows)
-        self._factor = 1.0 if self.weight is None else self._weigh(self.weight)
+        self._factor = 1.0 if self.weight is None else weight_factor(self.group, self.weight)
         if current is not None:
             fellows = _taking_part.setdefault(current, [])
             if not fellows:
@@ -183,14 +181,6 @@ class Reducer:
                 self.buckets[k].flat *= self._factor
             self._works.append(self.hook(self.buckets[k]))
             k += 1
-
-    def _weigh(self, weight: float) -> float:
-        """What this rank's gradients are to be multiplied by, so that the plain mean over ranks is the weighted one."""
-        total = np.array([weight], np.float64)
-        self.group.all_reduce(total, ReduceOp.SUM, tag="weights of the ranks")
-        if not total[0] > 0:
-            raise ValueRangeError(f"the weights of all ranks add up to {total[0]:g}; at least one must be positive")
-        return float(weight * self.group.size() / total[0])
 
     def _settle(self) -> None:
         """A backward starts inside this one, and may add to gradients that are under way: land those, launch no more.
@@ -281,12 +271,14 @@ class Reducer:
         )
 
 
-def _let_go(params: list[Any], homes: list[Any], handles: list[Any]) -> None:
+def _let_go(params: list[Any], buckets: list[Bucket], handles: list[Any]) -> None:
     """The end of a reducer: its hooks are taken out, and gradients no longer come to lie in its buckets."""
-    for param, home, handle in zip(params, homes, handles, strict=True):
+    for handle in handles:
         handle.remove()
-        if param.meta.home is home:
-            param.meta.home = None
+    for bucket in buckets:
+        for i, grad in zip(bucket.indices, bucket.grads, strict=True):
+            if params[i].meta.home is grad:
+                params[i].meta.home = None
 
 
 def _finish(reducers: list[Reducer]) -> None:

@@ -4,13 +4,15 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from ddpflow.comm.objects import all_gather_object
 from ddpflow.comm.reduce import ReduceOp
 from ddpflow.device import array_module
-from ddpflow.errors import MismatchError
+from ddpflow.errors import MismatchError, ValueRangeError
 from ddpflow.nn.parallel.managed import managed_buffers, managed_parameters
 
-__all__ = ["broadcast_tensors", "compare_models", "describe", "sync_buffers"]
+__all__ = ["broadcast_tensors", "compare_models", "describe", "sync_buffers", "weight_factor"]
 
 CHUNK_BYTES = 16 << 20  # of a flat broadcast: large enough to be cheap, small enough not to double a model's memory
 
@@ -98,6 +100,19 @@ def sync_buffers(group: Any, buffers: Sequence[Any], average: bool = False) -> N
         if values is not None:
             for buffer, value in zip(chunk, values, strict=True):
                 buffer.array = value
+
+
+def weight_factor(group: Any, weight: float) -> float:
+    """What this rank's gradients are to be multiplied by, so that the plain mean over ranks is the weighted one.
+
+    Raises:
+        ValueRangeError: On all ranks, when the weights add up to nothing.
+    """
+    total = np.array([weight], np.float64)
+    group.all_reduce(total, ReduceOp.SUM, tag="weights of the ranks")
+    if not total[0] > 0:
+        raise ValueRangeError(f"the weights of all ranks add up to {total[0]:g}; at least one must be positive")
+    return float(weight * group.size() / total[0])
 
 
 def _received(group: Any, chunk: Sequence[Any], what: str, src: int) -> list[Any] | None:

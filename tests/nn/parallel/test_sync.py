@@ -5,7 +5,7 @@ import pytest
 
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.comm.world import current_group
-from ddpflow.errors import MismatchError, ModelError
+from ddpflow.errors import MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parallel import sync
 from ddpflow.nn.parameter import Parameter
@@ -99,3 +99,14 @@ def _many(rank):
     start = current_group().seq
     sync.broadcast_tensors(current_group(), list(module.parameters()), "test")
     return current_group().seq - start
+
+
+def _factor(rank, weights):
+    return sync.weight_factor(current_group(), weights[rank])
+
+
+def test_the_factors_of_weights():
+    """Times the ranks' number, they are each weight's share of the sum; without any weight it is an error on all."""
+    assert run_ranks(_factor, 3, args=([1.0, 0.0, 4.0],)) == [0.6, 0.0, 2.4]
+    errors = run_ranks(_factor, 2, args=([0.0, 0.0],), return_exceptions=True)
+    assert [type(e) for e in errors] == [ValueRangeError] * 2
