@@ -1,10 +1,16 @@
-"""Switches of PyTorch's backends that scripts set. They can be set and read; none changes anything here."""
+"""Switches of PyTorch's backends that scripts set. They can be set and read.
+
+``cuda.matmul.allow_tf32`` changes how GPUs multiply, convolutions included, as those are matrix products here. The
+others change nothing.
+"""
 
 from typing import Any
 
-from ddpflow.device import usable_cupy
+from ddpflow.device import usable_cupy, use_precision
+from ddpflow.errors import ValueRangeError
+from ddpflow.precision import chosen_precision
 
-__all__ = ["Switches", "cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
+__all__ = ["MatmulSwitches", "Switches", "cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
 
 
 class Switches:
@@ -37,6 +43,34 @@ class Switches:
         return sorted(name for name in self.__dict__ if not name.startswith("_"))
 
 
+class MatmulSwitches(Switches):
+    """The switches of matrix products on GPUs, of which two are one: whether float32 may be computed in TF32."""
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether TF32, with 10 bits of fraction, may stand for float32 in products; False at first."""
+        return chosen_precision() != "highest"
+
+    @allow_tf32.setter
+    def allow_tf32(self, value: bool) -> None:
+        use_precision("high" if value else "highest")
+
+    @property
+    def fp32_precision(self) -> str:
+        """``"tf32"`` or ``"ieee"``: the same switch under its newer name."""
+        return "tf32" if self.allow_tf32 else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, value: str) -> None:
+        if value not in ("tf32", "ieee", "none"):
+            raise ValueRangeError(f"fp32_precision of products is tf32, ieee or none, not {value!r}")
+        self.allow_tf32 = value == "tf32"
+
+    def names(self) -> list[str]:
+        """The names of the switches."""
+        return sorted([*super().names(), "allow_tf32", "fp32_precision"])
+
+
 def _gpu() -> bool:
     return usable_cupy() is not None
 
@@ -53,12 +87,8 @@ cudnn = Switches(
 )
 cuda = Switches(
     _gpu,
-    matmul=Switches(
-        _gpu,
-        allow_tf32=False,
-        allow_fp16_reduced_precision_reduction=True,
-        allow_bf16_reduced_precision_reduction=True,
-        fp32_precision="none",
+    matmul=MatmulSwitches(
+        _gpu, allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True
     ),
     enable_flash_sdp=lambda enabled: None,
     enable_math_sdp=lambda enabled: None,

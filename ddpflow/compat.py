@@ -9,9 +9,10 @@ import numpy as np
 from ddpflow.autograd.base import TensorBase
 from ddpflow.autograd.promotion import result_dtype
 from ddpflow.autograd.tensor import Tensor
+from ddpflow.device import use_precision
 from ddpflow.dtype import DType, as_dtype, as_numpy, dtype_of, kind_rank
 from ddpflow.dtype import promote_types as _promote
-from ddpflow.errors import ValueRangeError
+from ddpflow.precision import chosen_precision
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
@@ -30,8 +31,6 @@ __all__ = [
     "use_deterministic_algorithms",
 ]
 
-_precision = "highest"
-
 
 def compile(model: Any = None, **options: Any) -> Any:
     """The module or function itself: there is nothing to compile to. Options are accepted and ignored."""
@@ -45,20 +44,19 @@ def compile(model: Any = None, **options: Any) -> Any:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Remember the precision wanted of float32 matrix products; they always have the highest here.
+    """Choose how exactly float32 matrices are multiplied on GPUs: ``"highest"`` in float32, else in TF32.
+
+    As in PyTorch it is another name for ``backends.cuda.matmul.allow_tf32``. On the CPU it is always float32.
 
     Raises:
         ValueRangeError: When it is none of highest, high, medium.
     """
-    global _precision
-    if precision not in ("highest", "high", "medium"):
-        raise ValueRangeError(f"matmul precision is highest, high or medium, not {precision!r}")
-    _precision = precision
+    use_precision(precision)
 
 
 def get_float32_matmul_precision() -> str:
-    """The precision that was last asked for."""
-    return _precision
+    """``"highest"`` (float32), or ``"high"`` or ``"medium"`` (TF32 on GPUs), as was last asked for."""
+    return chosen_precision()
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ddpflow.errors import DeviceError
 from ddpflow.pinned import empty_pinned, from_gpu, into_pinned, is_pinned, to_gpu
+from ddpflow.precision import choose_precision, follow_precision
 
 __all__ = [
     "Device",
@@ -28,6 +29,7 @@ __all__ = [
     "unwrap",
     "usable_cupy",
     "use_gpu",
+    "use_precision",
 ]
 
 
@@ -191,6 +193,7 @@ def current_gpu() -> int:
         local_rank = next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "")
         if local_rank.isdigit() and not runtime.getDevice():  # another number was chosen through CuPy itself
             cupy.cuda.Device(int(local_rank) % runtime.getDeviceCount()).use()
+    follow_precision(cupy)
     return int(runtime.getDevice())
 
 
@@ -203,6 +206,19 @@ def use_gpu(index: int) -> None:
     cupy = required_cupy()
     _place(cupy, index).use()
     _chosen.done = True
+    follow_precision(cupy)
+
+
+def use_precision(level: str) -> None:
+    """Choose how exactly GPUs multiply float32 matrices; other threads follow when they next make a GPU tensor.
+
+    Raises:
+        ValueRangeError: When it is none of highest, high, medium.
+    """
+    choose_precision(level)
+    cupy = usable_cupy() if _chosen.done else None
+    if cupy is not None:
+        follow_precision(cupy)
 
 
 def _place(cupy: Any, index: int | None) -> Any:

@@ -99,6 +99,7 @@ def set_device(device: Any) -> None:
 def device(device: Any) -> Iterator[None]:
     """Make a GPU the current one inside a ``with`` block."""
     with _cupy().cuda.Device(gpu_number(device)):
+        current_gpu()  # its cuBLAS handle learns of the precision that was chosen
         yield
 
 

@@ -262,10 +262,13 @@ def build() -> dict[str, ModuleType]:
     cuda.get_current_stream, cuda.get_elapsed_time = timeline.get_current_stream, timeline.get_elapsed_time
     runtime.pointerGetAttributes, runtime.memoryTypeHost = pointer_attributes, 1
     cuda.alloc_pinned_memory = PinnedMemoryPointer
+    cuda.cublas, core = ModuleType("cupy.cuda.cublas"), ModuleType("cupy._core")
+    cuda.cublas.setMathMode = lambda handle, mode: state().math_modes.__setitem__(handle, mode)
+    core.set_compute_type = lambda dtype, number: state().compute_types.__setitem__(np.dtype(dtype).name, number)
     cuda.is_available = lambda: state().devices > 0
     cupy.linalg, cupy.random, cupy.cuda, cupy.lib, lib.stride_tricks = linalg, random, cuda, lib, tricks
     # Like the real package, `cupy.cuda` has no attribute `nccl` before `cupy.cuda.nccl` was imported.
-    found = {m.__name__: m for m in (cupy, linalg, random, cuda, runtime, lib, tricks)}
+    found = {m.__name__: m for m in (cupy, linalg, random, cuda, runtime, lib, tricks, core)}
     found["cupy.cuda.nccl"] = nccl.module()
     for name in ("cupy", "cupy.cuda", "cupy.lib"):
         found[name].__path__ = []

@@ -132,9 +132,9 @@ def test_hooks_run_on_the_communication_stream():
 
         streams, x = [], numbers(7, 6, seed=rank).cuda()
         low_rank = PowerSGDState(None, start_powerSGD_iter=0)
-        for state, hook in ((None, bf16_compress_hook), (low_rank, powerSGD_hook), (None, doubled)):
+        for given, hook in ((None, bf16_compress_hook), (low_rank, powerSGD_hook), (None, doubled)):
             ddp = DistributedDataParallel(nn.Sequential(nn.Linear(6, 40), nn.Linear(40, 3)).cuda())
-            ddp.register_comm_hook(state, hook)
+            ddp.register_comm_hook(given, hook)
             ddp(x).sum().backward()
             (bucket,) = ddp._reducer.buckets
             flats = [bucket.flat, *[copy.flat for copy in bucket._copies.values()]]

@@ -37,6 +37,9 @@ class State:
         self.next_address = 0x7F00_0000_0000
         self.used: dict[int, int] = {}
         self.pinned: set[Any] = set()  # weak references to pinned memory
+        self.math_modes: dict[Any, int] = {}  # of cuBLAS handles, which are a thread's own for each device
+        self.compute_types: dict[str, int] = {}  # how CuPy multiplies matrices of a dtype, in all threads
+        self.capability = "90"
         self.held = False  # while set, copies between pinned memory and devices do not end by themselves
 
     def null_stream(self, device: int) -> "Stream":
@@ -68,7 +71,9 @@ STATE = State(1)
 def reset(devices: int) -> None:
     """A new machine."""
     global STATE
-    STATE = State(devices)
+    fresh = State(devices)
+    fresh.next_address = STATE.next_address  # no machine has an address that an earlier one had
+    STATE = fresh
 
 
 def state() -> State:
@@ -297,8 +302,13 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
-        """Of the newest GPU that we compile for."""
-        return "90"
+        """Of the newest GPU that we compile for, unless a test wants another."""
+        return state().capability
+
+    @property
+    def cublas_handle(self) -> tuple[int, int]:
+        """The calling thread's handle for this device."""
+        return threading.get_ident(), self.id
 
     @property
     def pci_bus_id(self) -> str:
