@@ -1,7 +1,8 @@
 """The base of all optimizers: parameter groups, state, and the loop over parameters.
 
 A subclass writes two methods about one parameter, on raw arrays: `Optimizer.init_state` and `Optimizer.update`. Large
-parameters are handed to ``update`` block by block, so that the passes of one update stay in the cache.
+parameters are handed to ``update`` block by block, so that the passes of one update stay in the cache; small ones side
+by side, as one array.
 """
 
 from collections import OrderedDict
@@ -15,6 +16,7 @@ from ddpflow.autograd.base import RemovableHandle, TensorBase, meta_of, wrap
 from ddpflow.autograd.mode import enable_grad
 from ddpflow.device import array_module
 from ddpflow.errors import DtypeError, ValueRangeError
+from ddpflow.optim.together import Together
 
 __all__ = ["Optimizer", "Params", "check_range", "required_closure"]
 
@@ -54,7 +56,7 @@ class Optimizer:
         ValueRangeError: When there are no parameters, a parameter appears twice or is not a leaf.
     """
 
-    elementwise: ClassVar[bool] = True  # update() treats each element by itself, so it may be given blocks
+    elementwise: ClassVar[bool] = True  # update() treats each element by itself: it may be given blocks, or several
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         if defaults.pop("differentiable", False):
@@ -68,6 +70,7 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         self._pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._post_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._together: dict[int, Together] = {}
         groups = list(params)
         if not groups:
             raise ValueRangeError("optimizer got an empty parameter list")
@@ -107,17 +110,35 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             options = {k: v for k, v in group.items() if k != "params"}
             for name, value in options.items():
                 if isinstance(value, (np.generic, TensorBase)):  # a float64 scalar would widen float32 parameters
                     options[name] = value.item()  # type: ignore[union-attr]
-            for param in group["params"]:
+            params = group["params"]
+            for param in self._step_small(number, params, options) if self.elementwise else params:
                 if param._grad is not None:
                     self._step_one(param, param._grad.array, options)
         for hook in list(self._post_hooks.values()):
             hook(self, (), {})
         return loss
+
+    def _step_small(self, number: int, params: list[Any], options: dict[str, Any]) -> list[Any]:
+        """Update the small parameters of a group together; returns those that are left."""
+        together = self._together.get(number)
+        ready = together is not None and together.gather(params, self.state)
+        if ready is None:
+            return params
+        if together is None or not ready or not (together.state or together.empty):
+            together = Together(params, self.state, lambda flat: self.init_state(np, flat, options))
+            self._together[number] = together
+            together.gather(params, self.state)
+        if not together.empty:
+            if "step" in together.state:
+                self.advance(together.state, options)
+            self._update_blocks(np, together.params, together.grads, together.state, options)
+            together.scatter()
+        return together.others
 
     def _step_one(self, param: Any, grad: Any, options: dict[str, Any]) -> None:
         array = work = param.array
@@ -134,6 +155,13 @@ class Optimizer:
         if "step" in state:
             self.advance(state, options)
         arrays = {k: v.array if isinstance(v, TensorBase) else v for k, v in state.items()}
+        self._update_blocks(xp, work, grad, arrays, options)
+        if half:
+            array[...] = work
+        meta_of(param).version.value += 1
+
+    def _update_blocks(self, xp: Any, work: Any, grad: Any, arrays: dict[str, Any], options: dict[str, Any]) -> None:
+        """`update`, block by block where the parameter is large."""
         if options.get("maximize"):
             grad = -grad
         size = work.size
@@ -151,9 +179,6 @@ class Optimizer:
                 part = slice(start, start + BLOCK)
                 block = {k: v[part] if isinstance(v, np.ndarray) else v for k, v in flats.items()}
                 self.update(xp, flat[part], flat_grad[part], block, options)
-        if half:
-            array[...] = work
-        meta_of(param).version.value += 1
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero in place."""
@@ -233,6 +258,10 @@ class Optimizer:
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` after each step."""
         return RemovableHandle(self._post_hooks, hook)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the flat arrays: copies make their own, whose state theirs would not be a view of."""
+        return {**self.__dict__, "_together": {}}
 
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
