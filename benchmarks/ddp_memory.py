@@ -41,6 +41,7 @@ def main() -> None:
     before = proportional_bytes()
     wrapped = net if arguments.plain else nn.parallel.DistributedDataParallel(net)
     for _ in range(STEPS):
+        wrapped.zero_grad()  # as in training; without it each gradient has to be there before it is added
         wrapped(x).sum().backward()
     gc.collect()
     if lib.world > 1:

@@ -14,7 +14,7 @@ from ddpflow.nn.parallel.managed import managed_buffers, managed_parameters
 
 __all__ = ["broadcast_tensors", "compare_models", "describe", "sync_buffers", "weight_factor"]
 
-CHUNK_BYTES = 16 << 20  # of a flat broadcast: large enough to be cheap, small enough not to double a model's memory
+CHUNK_BYTES = 1 << 20  # of a flat broadcast: large enough to be cheap, small beside any model that is large
 
 
 def describe(module: Any) -> list[str]:
@@ -76,9 +76,16 @@ def compare_models(
 
 
 def broadcast_tensors(group: Any, tensors: Sequence[Any], what: str, src: int | None = None) -> None:
-    """Copy the values of one rank, the group's first when None, into the others' tensors, in place and coalesced."""
+    """Copy the values of one rank, the group's first when None, into the others' tensors, in place.
+
+    Small ones are coalesced; large ones take no memory beside their own.
+    """
+    source = group.ranks[0] if src is None else src
     for chunk in _chunks(tensors):
-        values = _received(group, chunk, what, group.ranks[0] if src is None else src)
+        if len(chunk) == 1 and chunk[0].array.flags.c_contiguous:
+            group.broadcast(chunk[0], source, tag=what)
+            continue
+        values = _received(group, chunk, what, source)
         if values is not None:
             for tensor, value in zip(chunk, values, strict=True):
                 tensor.array[...] = value

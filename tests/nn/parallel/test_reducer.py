@@ -1,6 +1,7 @@
 """The reducer's state machine: rounds, static graphs, nested backward, memory."""
 
 import gc
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -15,6 +16,8 @@ from ddpflow.nn.parallel.distributed import DistributedDataParallel as DDP
 from ddpflow.optim import SGD
 from ddpflow.testing import run_ranks
 from tests.nn.parallel.models import Weights, grads, tensor, total
+
+OURS = [tracemalloc.Filter(True, "*/ddpflow/*")]
 
 
 class Recompute(Function):
@@ -95,6 +98,42 @@ def _steady(rank):
 def test_gradients_stay_in_the_buckets_memory_from_step_to_step():
     """The address of every gradient is the same in each step: nothing is allocated for them."""
     assert run_ranks(_steady, 2, "shm") == [(True, True)] * 2
+
+
+def _allocations(rank):
+    ddp = DDP(Sequential(Linear(512, 512), Linear(512, 512), Linear(512, 2)), bucket_cap_mb=1.1)
+    optimizer = SGD(ddp.parameters(), lr=0.01, momentum=0.9)
+    x = tensor(np.random.default_rng(rank).standard_normal((4, 512)), np.float32)
+
+    def steps():
+        for _ in range(10):
+            optimizer.zero_grad()
+            total(ddp(x)).backward()
+            optimizer.step()
+        gc.collect()
+
+    steps()
+    tracemalloc.start()
+    try:
+        steps()
+        before = tracemalloc.take_snapshot().filter_traces(OURS)
+        tracemalloc.reset_peak()
+        start = tracemalloc.get_traced_memory()[0]
+        steps()
+        peak = tracemalloc.get_traced_memory()[1] - start
+        after = tracemalloc.take_snapshot().filter_traces(OURS)
+    finally:
+        tracemalloc.stop()
+    grown = [str(d) for d in after.compare_to(before, "lineno") if d.size_diff > 100]
+    return len(ddp._reducer.buckets), grown, peak
+
+
+def test_steps_take_no_memory_for_gradients_and_keep_none():
+    """Ten steps take less than half a large gradient (1 MiB) at their peak, and keep nothing more than ten before."""
+    for buckets, grown, peak in run_ranks(_allocations, 2, "shm"):
+        assert buckets > 1
+        assert grown == []
+        assert peak < 512 << 10
 
 
 def _dropped(rank):

@@ -1,11 +1,13 @@
 """Fingerprints of models and flat broadcasts."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.comm.world import current_group
-from ddpflow.errors import MismatchError, ModelError, ValueRangeError
+from ddpflow.errors import AutogradError, MismatchError, ModelError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parallel import sync
 from ddpflow.nn.parameter import Parameter
@@ -92,6 +94,29 @@ def test_a_graph_that_holds_old_buffers_stays_valid():
 def test_many_parameters_need_few_collectives():
     """The first broadcast of 300 small parameters is one collective."""
     assert run_ranks(_many, 2) == [1, 1]
+
+
+def _large(rank):
+    weight = Tensor(np.arange(1 << 18, dtype=np.float32) + rank).requires_grad_()
+    squares = (weight * weight).sum()
+    tracemalloc.start()
+    try:
+        sync.broadcast_tensors(current_group(), [weight], "test")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    try:
+        squares.backward()
+        changed = False
+    except AutogradError:
+        changed = True
+    return weight.array[[0, -1]].tolist(), peak < weight.nbytes // 4, changed
+
+
+def test_a_large_tensor_is_received_where_it_lies():
+    """No memory of its size is taken; on ranks whose values it replaces, a graph that saved those notices."""
+    ends = [0.0, float((1 << 18) - 1)]
+    assert run_ranks(_large, 2, "shm") == [(ends, True, False), (ends, True, True)]
 
 
 def _many(rank):
