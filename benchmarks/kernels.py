@@ -68,7 +68,7 @@ def softmax_pairs() -> dict[str, Pair]:
 def gelu_pairs() -> dict[str, Pair]:
     """GELU of a million elements; the formula is the rule's own in float32."""
     x, g = normal(1024, 1024), normal(1024, 1024)
-    y = gelu.gelu(x, "none")
+    y = gelu.gelu(np, x, "none")
     erf = REGISTRY["erf"].rule
     half = np.float32(math.sqrt(0.5))
 
@@ -79,8 +79,8 @@ def gelu_pairs() -> dict[str, Pair]:
         return g * (0.5 * (1 + erf(np, x * half)[0]) + x * (np.exp(-0.5 * x * x) / np.float32(math.sqrt(2 * math.pi))))
 
     return {
-        "gelu": (lambda: gelu.gelu(x, "none"), plain),
-        "gelu/backward": (lambda: gelu.gelu_backward(g, x, y, "none"), plain_backward),
+        "gelu": (lambda: gelu.gelu(np, x, "none"), plain),
+        "gelu/backward": (lambda: gelu.gelu_backward(np, g, x, y, "none"), plain_backward),
     }
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.autograd.kernels.cuda import address_table
 from ddpflow.random import _threads
-from tests.doubles import memory, nccl, timeline
+from tests.doubles import memory, nccl, raw_kernels, timeline
 from tests.doubles.host import PinnedMemoryPointer, pointer_attributes, send
 from tests.doubles.memory import NAMES, call, fresh_array, launch, ndarray
 from tests.doubles.timeline import state
@@ -237,7 +238,7 @@ def build() -> dict[str, ModuleType]:
             setattr(cupy, name, value)
     cupy.inf, cupy.nan, cupy.pi, cupy.e, cupy.newaxis, cupy.dtype = np.inf, np.nan, np.pi, np.e, None, np.dtype
     cupy.finfo, cupy.iinfo = np.finfo, np.iinfo
-    cupy.ndarray, cupy.ufunc = ndarray, ufunc
+    cupy.ndarray, cupy.ufunc, cupy.RawModule = ndarray, ufunc, raw_kernels.RawModule
     cupy.asarray, cupy.array = _asarray, _array
     cupy.ascontiguousarray = lambda a, dtype=None: a if a._a.flags.c_contiguous and a.ndim else a.copy()
     cupy.asnumpy = lambda a, stream=None, order="C", out=None, blocking=True: (
@@ -287,6 +288,7 @@ def installed(devices: int = 1) -> Iterator[timeline.State]:
         yield state()
         assert not state().violations, state().violations
     finally:
+        address_table.cache_clear()
         for key in [key for key in _threads.by_device if key[0] == "cuda"]:
             del _threads.by_device[key]
         for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:

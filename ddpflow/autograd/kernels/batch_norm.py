@@ -1,4 +1,4 @@
-"""Batch normalisation: a few channels at a time for NumPy, plain formulas for everything else.
+"""Batch normalisation: a few channels at a time for NumPy, kernels for CuPy, plain formulas for everything else.
 
 A block of channels is copied out to one run of memory per channel, and all passes over it stay in the cache.
 """
@@ -7,14 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.autograd.kernels import cuda
+
 __all__ = ["batch_norm", "batch_norm_backward"]
 
 BLOCK = 32768  # elements of a block
+LONGEST = 1 << 31  # elements of a channel that the CUDA kernels can count
 SHORTEST = 16  # runs of memory below this are not worth copying out
 
 
 def _blocked(xp: Any, x: Any) -> bool:
     return xp is np and x.ndim > 2 and x.dtype.char in "fd" and x[0, 0].size >= SHORTEST and x.flags.c_contiguous
+
+
+def _fused(xp: Any, x: Any, weight: Any, bias: Any = None) -> bool:
+    return x.size < LONGEST * x.shape[1] and cuda.fits_normalized(xp, x, weight, bias)
 
 
 class _Blocks:
@@ -39,6 +46,8 @@ class _Blocks:
 def batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
     """Normalise each channel of ``(N, C, ...)`` over everything else; returns output, means and (biased) variances."""
     if not _blocked(xp, x):
+        if xp is not np and _fused(xp, x, weight, bias):
+            return cuda.batch_norm(xp, x, weight, bias, eps)
         return _plain(xp, x, weight, bias, eps)
     blocks = _Blocks(x)
     out = np.empty_like(x)
@@ -83,6 +92,8 @@ def _plain(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, An
 def batch_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any, Any]:
     """The gradients of input, weight and bias."""
     if not (_blocked(xp, x) and g.dtype == x.dtype and g.flags.c_contiguous):
+        if xp is not np and g.dtype == x.dtype and _fused(xp, x, weight):
+            return cuda.batch_norm_backward(xp, g, x, weight, mean, var, eps)
         return _plain_backward(xp, g, x, weight, mean, var, eps)
     blocks = _Blocks(x)
     out = np.empty_like(x)

@@ -1,8 +1,11 @@
-"""Layer normalisation: blocked for NumPy, plain formulas for everything else."""
+"""Layer normalisation: blocked for NumPy, kernels for CuPy, plain formulas for everything else."""
 
+import math
 from typing import Any
 
 import numpy as np
+
+from ddpflow.autograd.kernels import cuda
 
 __all__ = ["layer_norm", "layer_norm_backward"]
 
@@ -17,6 +20,10 @@ def layer_norm(xp: Any, x: Any, weight: Any, bias: Any, axes: int, eps: float) -
     """Normalise over the last ``axes`` axes, scale and shift; returns the output, the means and 1 / deviations."""
     if not _blocked(xp, x, weight, bias) or x.dtype.char not in "fd" or not x.size:
         over = tuple(range(x.ndim - axes, x.ndim))
+        if xp is not np and cuda.fits_normalized(xp, x, weight, bias):
+            y, mean, rstd = cuda.layer_norm(xp, x, weight, bias, math.prod(x.shape[x.ndim - axes :]), eps)
+            small = (*x.shape[: x.ndim - axes], *[1] * axes)
+            return y, mean.reshape(small), rstd.reshape(small)
         wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
         mean = wide.mean(over, keepdims=True)
         centred = wide - mean
@@ -60,6 +67,10 @@ def layer_norm_backward(xp: Any, g: Any, x: Any, weight: Any, mean: Any, rstd: A
     lead = tuple(range(x.ndim - axes))
     if not _blocked(xp, x, g, weight, mean) or x.dtype.char not in "fd" or not x.size:
         over = tuple(range(x.ndim - axes, x.ndim))
+        if xp is not np and cuda.fits_normalized(xp, x, weight) and g.dtype == x.dtype:
+            shape = x.shape[x.ndim - axes :]
+            gx, gw, gb = cuda.layer_norm_backward(xp, g, x, weight, mean, rstd, math.prod(shape))
+            return gx, gw.reshape(shape), gb.reshape(shape)
         normal = (x - mean) * rstd
         scaled = g if weight is None else g * weight
         inner = (scaled * normal).mean(over, keepdims=True)

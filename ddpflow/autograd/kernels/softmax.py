@@ -1,8 +1,10 @@
-"""Softmax and its relatives: blocked over rows for NumPy, plain formulas for everything else."""
+"""Softmax and its relatives: blocked over rows for NumPy, kernels for CuPy, plain formulas for everything else."""
 
 from typing import Any
 
 import numpy as np
+
+from ddpflow.autograd.kernels import cuda
 
 __all__ = [
     "cross_entropy",
@@ -37,6 +39,8 @@ def softmax(xp: Any, x: Any, axis: int) -> Any:
     if not x.shape[axis] or not x.size:
         return xp.zeros(x.shape, x.dtype)
     if xp is not np:
+        if cuda.fits_rows(xp, axis, x):
+            return cuda.softmax(xp, x)
         y = xp.exp(x - xp.amax(x, axis, keepdims=True))
         return y / y.sum(axis, keepdims=True)
     if not _rows(x, axis):
@@ -65,6 +69,8 @@ def softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
     if not y.size:
         return g
     if xp is not np or not (_rows(y, axis) and _rows(g, axis) and g.dtype == y.dtype):
+        if xp is not np and cuda.fits_rows(xp, axis, y, g):
+            return cuda.softmax_backward(xp, g, y)
         if xp is np and y.dtype.itemsize == 2:
             wide = y.astype(np.float32)
             return (wide * (g - (g * wide).sum(axis, keepdims=True))).astype(y.dtype)
@@ -88,6 +94,8 @@ def log_softmax(xp: Any, x: Any, axis: int) -> Any:
     if not x.shape[axis] or not x.size:
         return xp.zeros(x.shape, x.dtype)
     if xp is not np:
+        if cuda.fits_rows(xp, axis, x):
+            return cuda.log_softmax(xp, x)
         y = x - xp.amax(x, axis, keepdims=True)
         return y - xp.log(xp.exp(y).sum(axis, keepdims=True))
     if not _rows(x, axis):
@@ -116,6 +124,8 @@ def log_softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
         wide = g.astype(np.float32)
         return (wide - np.exp(y.astype(np.float32)) * wide.sum(axis, keepdims=True)).astype(y.dtype)
     if xp is not np:
+        if cuda.fits_rows(xp, axis, y, g):
+            return cuda.log_softmax_backward(xp, g, y)
         return g - xp.exp(y) * g.sum(axis, keepdims=True)
     out = np.exp(y)
     out *= g.sum(axis, keepdims=True)
@@ -136,6 +146,8 @@ def cross_entropy(xp: Any, x: Any, index: Any) -> tuple[Any, Any]:
             np.log(y @ ones, out=lse[i : i + step])
             lse[i : i + step] += top[:, 0]
         return lse - x[np.arange(rows), index], lse
+    if xp is not np and cuda.fits_rows(xp, 1, x):
+        return cuda.cross_entropy(xp, x, index)
     wide = _wide(xp, x)
     top = wide.max(1, keepdims=True)
     lse = xp.log(xp.exp(wide - top).sum(1)) + top[:, 0]
@@ -160,6 +172,8 @@ def cross_entropy_backward(xp: Any, x: Any, index: Any, lse: Any, scale: Any) ->
         if not scale.all():
             out[scale[:, 0] == 0] = 0  # an ignored row may hold infinities
         return out
+    if xp is not np and cuda.fits_rows(xp, 1, x, scale):
+        return cuda.cross_entropy_backward(xp, x, index, lse, scale)
     wide = _wide(xp, x)
     scale = xp.expand_dims(scale, 1)
     p = xp.exp(wide - xp.expand_dims(lse, 1))

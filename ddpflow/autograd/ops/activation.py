@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from ddpflow.autograd.kernels import gelu as kernels
 from ddpflow.autograd.kernels.blocks import blockwise
 from ddpflow.autograd.kernels.choose import choose
@@ -81,12 +79,14 @@ def gelu(xp, input, approximate="none"):
     need_floating("gelu", input)
     if approximate not in ("none", "tanh"):
         raise ValueRangeError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
-    quick = kernels.fits(xp, input)
-    y = kernels.gelu(input, approximate) if quick else input * _gelu_share(xp, input, approximate)
+    if kernels.fits(xp, input):
+        y = kernels.gelu(xp, input, approximate)
+    else:
+        y = input * _gelu_share(xp, input, approximate)
 
     def vjp(g):
-        if quick and xp is np:  # xp is the tensors' namespace in a pass that is itself recorded
-            return kernels.gelu_backward(g, input, y, approximate)
+        if kernels.fits(xp, input):  # not so where xp is the tensors' namespace in a pass that is itself recorded
+            return kernels.gelu_backward(xp, g, input, y, approximate)
         share = _gelu_share(xp, input, approximate)
         if approximate == "tanh":
             slope = 2 * _GELU_TANH * (1 + 3 * 0.044715 * input * input)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ddpflow.autograd.kernels import cuda
 from ddpflow.autograd.kernels import softmax as kernels
 from ddpflow.autograd.op import Ints, apply, op
 from ddpflow.autograd.ops.dims import need_floating
@@ -16,6 +17,9 @@ def _prepare(xp, target, weight, ignore_index, reduction, classes, dtype):
     """Class indices that are safe to index with, and what each sample's loss counts in the result (0 where ignored)."""
     if target.dtype.kind not in "iu":
         raise DtypeError(f"class indices must be integers (int64), not {target.dtype}")
+    if xp is not np and cuda.fits_classes(xp, target, weight, dtype):
+        index, coefficient, valid = cuda.class_weights(xp, target, weight, ignore_index, classes, dtype)
+        return index, coefficient, _total(xp, coefficient, reduction), valid
     ignored = target == ignore_index
     outside = ((target < 0) | (target >= classes)) & ~ignored
     if xp is np:
@@ -32,10 +36,14 @@ def _prepare(xp, target, weight, ignore_index, reduction, classes, dtype):
         coefficient = xp.where(ignored, xp.zeros((), dtype), coefficient)
     if xp is not np:
         coefficient = xp.where(outside, xp.full((), xp.nan, dtype), coefficient)
-    if reduction == "mean":
-        total = coefficient.sum(dtype=xp.float32 if dtype.itemsize == 2 else None)
-        return index, coefficient, total, ~ignored
-    return index, coefficient, None, ~ignored
+    return index, coefficient, _total(xp, coefficient, reduction), ~ignored
+
+
+def _total(xp, coefficient, reduction):
+    """What a mean divides by."""
+    if reduction != "mean":
+        return None
+    return coefficient.sum(dtype=xp.float32 if coefficient.dtype.itemsize == 2 else None)
 
 
 @op(samples=[(Ints((4,), 3), None, -100, "mean", 3, np.dtype("float32"))], differentiable=False, tensors=2)

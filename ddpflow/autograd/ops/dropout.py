@@ -1,5 +1,6 @@
 """Dropout: random zeros in training, nothing in evaluation."""
 
+from ddpflow.autograd.kernels import dropout as kernels
 from ddpflow.autograd.op import Bools, op
 from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.errors import ShapeError, ValueRangeError
@@ -19,9 +20,7 @@ __all__ = [
 @op(samples=[((3, 4), Bools((3, 4)), 1.5), ((2, 3, 2), Bools((2, 3, 1)), 2.0)], tensors=2)
 def keep_scaled(xp, input, keep, scale):
     """The input times ``scale`` where ``keep`` is True, 0 elsewhere; ``keep`` broadcasts."""
-    out = input * keep
-    out *= scale
-    return out, (lambda g: g * keep * scale, None)
+    return kernels.keep_scaled(xp, input, keep, scale), (lambda g: kernels.keep_scaled(xp, g, keep, scale), None)
 
 
 @op(samples=[((3, 4), 0.5)], differentiable=False)
