@@ -2,9 +2,16 @@
 
 from typing import Any
 
+import numpy as np
+
+from ddpflow.autograd.base import meta_of
+from ddpflow.autograd.kernels import cuda
+from ddpflow.device import array_module
 from ddpflow.optim.optimizer import Optimizer, Params, check_range
 
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+
+_KEPT = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # Adam's arrays in the order of its kernel
 
 
 def _check(lr: Any, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
@@ -83,6 +90,29 @@ class Adam(Optimizer):
         if group["amsgrad"]:
             state["max_exp_avg_sq"] = xp.zeros_like(param)
         return state
+
+    def update_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
+        """On a GPU, one launch for all parameters of a dtype that are at the same step."""
+        if not params or params[0].array.__class__ is np.ndarray or type(self).update is not Adam.update:
+            return params
+        xp = array_module(params[0].array)
+        rest: list[Any] = []
+        together: dict[tuple[str, int], tuple[list[Any], ...]] = {}
+        for param in params:
+            array, grad = param.array, None if param._grad is None else param._grad.array
+            if grad is None or not cuda.fits_as_it_is(xp, array, grad):
+                rest.append(param)
+                continue
+            wide = array if array.itemsize > 2 or self.state.get(param) else array.astype(np.float32)
+            state = self.advanced_state(xp, param, wide, group)
+            kinds = together.setdefault((array.dtype.char, state["step"]), ([], [], [], [], []))
+            for kind, found in zip(kinds, (array, grad, *[state.get(name) for name in _KEPT]), strict=True):
+                if found is not None:
+                    kind.append(found)
+            meta_of(param).version.value += 1
+        for (_, step), kinds in together.items():
+            cuda.adam(xp, kinds, step, group)
+        return rest
 
     def update(self, xp: Any, param: Any, grad: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         """One step of one parameter."""

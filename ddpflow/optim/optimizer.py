@@ -93,6 +93,10 @@ class Optimizer:
         """Change ``param`` (and the arrays in ``state``) in place by ``grad``, which must stay as it is."""
         raise NotImplementedError
 
+    def update_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
+        """Step those parameters that a kernel takes all at once; returns the others, which get `update` each."""
+        return params
+
     # --- the step -----------------------------------------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -115,7 +119,7 @@ class Optimizer:
             for name, value in options.items():
                 if isinstance(value, (np.generic, TensorBase)):  # a float64 scalar would widen float32 parameters
                     options[name] = value.item()  # type: ignore[union-attr]
-            params = group["params"]
+            params = self.update_together(group["params"], options)
             for param in self._step_small(number, params, options) if self.elementwise else params:
                 if param._grad is not None:
                     self._step_one(param, param._grad.array, options)
@@ -146,15 +150,7 @@ class Optimizer:
         if half:  # float16 and bfloat16 are updated in float32
             work, grad = array.astype(np.float32), grad.astype(np.float32)
         xp = np if work.__class__ is np.ndarray else array_module(work)
-        state = self.state.get(param)
-        if not state:
-            state = self.state[param] = {
-                k: v if isinstance(v, (int, float)) or v is None else wrap(v)
-                for k, v in self.init_state(xp, work, options).items()
-            }
-        if "step" in state:
-            self.advance(state, options)
-        arrays = {k: v.array if isinstance(v, TensorBase) else v for k, v in state.items()}
+        arrays = self.advanced_state(xp, param, work, options)
         self._update_blocks(xp, work, grad, arrays, options)
         if half:
             array[...] = work
@@ -179,6 +175,18 @@ class Optimizer:
                 part = slice(start, start + BLOCK)
                 block = {k: v[part] if isinstance(v, np.ndarray) else v for k, v in flats.items()}
                 self.update(xp, flat[part], flat_grad[part], block, options)
+
+    def advanced_state(self, xp: Any, param: Any, work: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter in this step, made before its first: raw arrays like ``work``, and numbers."""
+        state = self.state.get(param)
+        if not state:
+            state = self.state[param] = {
+                k: v if isinstance(v, (int, float)) or v is None else wrap(v)
+                for k, v in self.init_state(xp, work, options).items()
+            }
+        if "step" in state:
+            self.advance(state, options)
+        return {k: v.array if isinstance(v, TensorBase) else v for k, v in state.items()}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero in place."""

@@ -5,6 +5,8 @@ import pytest
 
 import ddpflow as flow
 from ddpflow.optim import Adam, Adamax, AdamW, NAdam, RAdam
+from tests.doubles.fake_cupy import installed
+from tests.doubles.timeline import state
 
 B1, B2, EPS, LR, WD = 0.9, 0.99, 1e-6, 0.05, 0.1
 
@@ -89,3 +91,70 @@ def test_decoupled_decay_of_the_relatives():
         p.grad = flow.zeros(1)
         cls([p], lr=0.01, weight_decay=0.1, decoupled_weight_decay=True).step()
         assert p.item() == pytest.approx(0.999, rel=1e-6)
+
+
+KINDS = {"float32": [(3, 4), (5,), (2, 2050)], "bfloat16": [(6,), (7, 3)], "float64": [(2, 3)]}
+
+
+def trained(cls, place, options, kinds=KINDS, missing=(), change=None):
+    """Parameters of several dtypes after three steps, and how many launches each step took."""
+    params, launches = [], []
+    for kind, shapes in kinds.items():
+        for k, shape in enumerate(shapes):
+            values = np.random.default_rng(k).standard_normal(shape)
+            params.append(flow.tensor(values.astype(np.float32)).to(getattr(flow, kind)).to(place))
+    params = [p.requires_grad_() if change is None else change(p).requires_grad_() for p in params]
+    optimizer = cls(params, 0.05, weight_decay=0.1, **options)
+    for step in range(3):
+        for k, p in enumerate(params):
+            g = np.random.default_rng(10 * step + k).standard_normal(p.shape).astype(np.float32)
+            p.grad = None if (step, k) in missing else flow.tensor(g).to(p.dtype).to(place)
+        before = state().launches
+        optimizer.step()
+        launches.append(state().launches - before)
+    assert [p._version for p in params] == [3 - sum(k == n for _, n in missing) for k in range(len(params))]
+    return [p.detach().float().cpu().numpy() for p in params], launches, optimizer
+
+
+@pytest.mark.parametrize("cls", [Adam, AdamW])
+@pytest.mark.parametrize("options", [{}, {"amsgrad": True, "maximize": True}], ids=str)
+def test_one_launch_on_a_gpu(cls, options):
+    """On the CuPy stand-in all parameters of a dtype take one launch, and end where the CPU's do."""
+    expected, _, _ = trained(cls, "cpu", options)
+    with installed():
+        found, launches, optimizer = trained(cls, "cuda", options)
+        assert launches[1:] == [len(KINDS)] * 2
+        kept = [{v.dtype for v in s.values() if isinstance(v, flow.Tensor)} for s in optimizer.state.values()]
+        assert kept == [{flow.float32}] * 5 + [{flow.float64}]
+    for ours, cpu in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, cpu, rtol=1e-2 if len(cpu) in (6, 7) else 2e-5, atol=1e-5)
+
+
+def test_parameters_that_miss_steps_on_a_gpu():
+    """Parameters at different steps take a launch for each step number; one without a gradient stays as it is."""
+    missing = {(0, 1), (2, 2)}
+    expected, _, _ = trained(AdamW, "cpu", {}, {"float32": KINDS["float32"]}, missing)
+    with installed():
+        found, launches, _ = trained(AdamW, "cuda", {}, {"float32": KINDS["float32"]}, missing)
+        assert launches[1:] == [2 + 2, 2]  # the second parameter's state is made in the second step
+    for ours, cpu in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, cpu, rtol=2e-5, atol=1e-5)
+
+
+def test_what_the_kernel_cannot_take_on_a_gpu():
+    """A parameter that is not contiguous, and a subclass with its own update, get the formulas."""
+
+    class Halved(AdamW):
+        def update(self, xp, param, grad, state, group):
+            super().update(xp, param, grad * 0.5, state, group)
+
+    def transpose(p):
+        return flow.Tensor(p.array.T) if p.ndim == 2 else p
+
+    for cls, change in ((AdamW, transpose), (Halved, None)):
+        expected, _, _ = trained(cls, "cpu", {}, {"float32": KINDS["float32"]}, change=change)
+        with installed():
+            found, launches, _ = trained(cls, "cuda", {}, {"float32": KINDS["float32"]}, change=change)
+            assert launches[-1] > 10
+        for ours, cpu in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, cpu, rtol=2e-5, atol=1e-5)

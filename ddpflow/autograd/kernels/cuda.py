@@ -20,6 +20,7 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "fits",
+    "fits_as_it_is",
     "fits_classes",
     "fits_normalized",
     "fits_rows",
@@ -80,6 +81,11 @@ def fits(xp: Any, x: Any, *others: Any) -> bool:
         and all(other is None or other.dtype == x.dtype for other in others)
         and x.data.device_id == xp.cuda.runtime.getDevice()
     )
+
+
+def fits_as_it_is(xp: Any, *arrays: Any) -> bool:
+    """As `fits`, for kernels that write into the arrays themselves and so cannot take copies: they are contiguous."""
+    return fits(xp, *arrays) and all(a.flags.c_contiguous for a in arrays)
 
 
 def fits_rows(xp: Any, axis: int, x: Any, *others: Any) -> bool:
