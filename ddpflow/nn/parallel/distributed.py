@@ -275,7 +275,7 @@ class DistributedDataParallel(Wrapper):
             reducer = self._reducer or reducer
             if self.broadcast_buffers and self._buffers_of_round != reducer.rounds:
                 self._buffers_of_round = reducer.rounds
-                sync_buffers(self._group, [b for _, b in managed_buffers(self.module)], self.buffers_mode == "average")
+                sync_buffers(self._group, self._watch.buffers(), self.buffers_mode == "average")
         out = run(*args, **kwargs)
         # What the last step did not reach would stall its bucket until the end of backward; tied to the outputs, it is
         # known at the start.
