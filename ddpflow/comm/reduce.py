@@ -12,7 +12,14 @@ import numpy as np
 
 from ddpflow.errors import DtypeError
 
-__all__ = ["BLOCK_BYTES", "ReduceOp", "check_reducible", "combine_in_rank_order", "reduce_in_rank_order"]
+__all__ = [
+    "BLOCK_BYTES",
+    "ReduceOp",
+    "check_reducible",
+    "combine_in_rank_order",
+    "reduce_in_rank_order",
+    "ufunc_of_two",
+]
 
 # Blocks of the accumulator stay in the L1 or L2 cache while each rank's data streams through.
 BLOCK_BYTES = 128 << 10
@@ -86,7 +93,7 @@ def combine_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Re
     average = op is _AVG
     dtype = out.dtype
     itemsize = dtype.itemsize
-    wide = itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
+    wide = itemsize == 2 and _is_half(dtype)
     step = BLOCK_BYTES // (4 if wide else itemsize)
     if wide:
         _reduce_half(sources, out, ufunc, average, step)
@@ -114,6 +121,11 @@ def combine_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: Re
             target[:] = block
 
 
+def ufunc_of_two(dtype: np.dtype[Any], op: ReduceOp) -> np.ufunc | None:
+    """Returns the ufunc that is the whole reduction of two ranks' small arrays; None where it takes more than that."""
+    return None if op is _AVG or _is_half(dtype) else _UFUNC[op]
+
+
 # Gradients may overflow to infinity: that is for a loss scaler to see, not for a warning.
 _combine_quietly = np.errstate(all="ignore")(combine_in_rank_order)
 
@@ -121,6 +133,10 @@ _combine_quietly = np.errstate(all="ignore")(combine_in_rank_order)
 def reduce_in_rank_order(sources: Sequence[np.ndarray], out: np.ndarray, op: ReduceOp) -> None:
     """Does what ``combine_in_rank_order`` does, without NumPy's warnings about overflow and invalid values."""
     _combine_quietly(sources, out, op)
+
+
+def _is_half(dtype: np.dtype[Any]) -> bool:
+    return dtype.itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16")
 
 
 def _divide(block: np.ndarray, n: int) -> None:

@@ -152,7 +152,8 @@ class CompletedWork(Work):
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Returns True at once."""
-        seconds(timeout, 1.0)
+        if timeout is not None:
+            seconds(timeout, 1.0)
         return True
 
     def progress(self) -> bool:

@@ -90,17 +90,22 @@ class World:
         return self.context.rank
 
 
-# Ranks that are threads have a world each; otherwise the process has one.
-_thread_world = threading.local()
+class _ThreadState(threading.local):
+    """What each thread has of its own; class attributes, because an attribute that is missing takes long to look up."""
+
+    world: World | None = None  # of a rank that is a thread; otherwise the process has one
+    scopes: tuple[ProcessGroup, ...] = ()  # the groups of the ``group_scope`` blocks, the innermost last
+
+
+_thread = _ThreadState()
 _process_world: World | None = None
 _fork_guarded = False
-_scopes = threading.local()
 _solo: ProcessGroup | None = None
 
 
 def installed_world() -> World | None:
     """Returns the world of this thread or process, or None."""
-    return getattr(_thread_world, "world", None) or _process_world
+    return _thread.world or _process_world
 
 
 def required_world() -> World:
@@ -115,7 +120,7 @@ def install_world(world: World, in_thread: bool) -> None:
     """Makes ``world`` the world of this process, or of this thread."""
     global _process_world, _fork_guarded
     if in_thread:
-        _thread_world.world = world
+        _thread.world = world
         return
     _process_world = world
     if not _fork_guarded:
@@ -134,8 +139,8 @@ def _disown_world() -> None:
 def forget_world(world: World) -> None:
     """Undoes ``install_world``."""
     global _process_world
-    if getattr(_thread_world, "world", None) is world:
-        del _thread_world.world
+    if _thread.world is world:
+        _thread.world = None
     elif _process_world is world:
         _process_world = None
 
@@ -187,11 +192,10 @@ def current_group() -> ProcessGroup:
         CommError: A launcher has started this process, but ``init_process_group`` was not called.
     """
     global _solo
-    stack = getattr(_scopes, "stack", None)
-    if stack:
-        group: ProcessGroup = stack[-1]
-        return group
-    world = installed_world()
+    scopes = _thread.scopes
+    if scopes:
+        return scopes[-1]
+    world = _thread.world or _process_world
     if world is not None and world.group is not None:
         return world.group
     context = ProcessContext.from_env()
@@ -217,16 +221,15 @@ def group_scope(group: ProcessGroup) -> Iterator[ProcessGroup]:
     """
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"group_scope takes a group that this rank is a member of, not {group!r}")
-    stack = _scopes.__dict__.setdefault("stack", [])
-    depth = len(stack)
-    stack.append(group)
+    outer = _thread.scopes
+    _thread.scopes = inner = (*outer, group)
     try:
         yield group
     finally:
-        if len(stack) != depth + 1 or stack[-1] is not group:
-            del stack[depth:]
+        current = _thread.scopes
+        _thread.scopes = outer if current is inner else current[: len(outer)]
+        if current is not inner:
             raise CommError("group scopes were left in another order than they were entered")
-        stack.pop()
 
 
 def resolve(group: ProcessGroup | NonMember | None, what: str) -> ProcessGroup | None:

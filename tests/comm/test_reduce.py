@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ddpflow.comm.reduce import BLOCK_BYTES, ReduceOp, check_reducible, reduce_in_rank_order
+from ddpflow.comm.reduce import BLOCK_BYTES, ReduceOp, check_reducible, reduce_in_rank_order, ufunc_of_two
 from ddpflow.errors import DtypeError
 from tests.comm.reference import DTYPES, dtype_of, is_defined, reduced, same, values
 
@@ -31,6 +31,17 @@ def test_every_pair(name, n):
             same(mine[i], expected)
             for j in set(range(n)) - {i}:
                 same(mine[j], sources[j])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_one_ufunc_for_two(name):
+    """Where one ufunc is said to be the whole reduction of two arrays it is; half types and averages need more."""
+    sources = [values(name, r, 33) for r in range(2)]
+    for op in filter(lambda op: is_defined(name, op), ReduceOp):
+        ufunc = ufunc_of_two(dtype_of(name), op)
+        assert (ufunc is None) == (op is ReduceOp.AVG or name in ("float16", "bfloat16"))
+        if ufunc is not None:
+            same(ufunc(*sources, out=np.empty_like(sources[0])), reduced(sources, op))
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "float64", "int8"])

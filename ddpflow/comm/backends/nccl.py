@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ddpflow.capture import capturing
 from ddpflow.comm.backend import Backend, GroupSpec
 from ddpflow.comm.backends.nccl_communicator import Communicator, load_nccl
 from ddpflow.comm.backends.nccl_errors import error_code, error_text
@@ -23,7 +24,7 @@ from ddpflow.comm.backends.nccl_watchdog import Watchdog
 from ddpflow.comm.backends.nccl_work import NcclWork
 from ddpflow.comm.env import CommSettings
 from ddpflow.comm.reduce import ReduceOp
-from ddpflow.comm.signature import Call, Signature
+from ddpflow.comm.signature import Call, Kind, Signature
 from ddpflow.comm.work import ChainedWork, Work
 from ddpflow.device import current_gpu, required_cupy
 from ddpflow.errors import CommError, DeviceError, MismatchError, PeerError
@@ -297,8 +298,31 @@ class NcclBackend(Backend):
         return self._watched(NcclWork(self, call, communicator.device, done, arrays, out, source))
 
     def _watched(self, work: NcclWork) -> NcclWork:
-        self._watchdog.add(work)
+        """Has the watchdog look after an operation; of captured ones, after each replay."""
+        capture = capturing()
+        if capture is None:
+            self._watchdog.add(work)
+        else:
+            work.captured = True
+            capture.keep(work, self)
         return work
+
+    def before_replay(self) -> None:
+        """Has a CUDA graph with collectives of this group run after those that were launched before."""
+        if self.failure is not None:
+            raise self.failure
+        for communicator in self._communicators.values():
+            if communicator.device == current_gpu():
+                last = self._cupy.cuda.Event(disable_timing=True)
+                last.record(communicator.stream)
+                self.current_stream().wait_event(last)
+
+    def after_replay(self) -> None:
+        """Has the watchdog look after a replay, under a deadline as any collective."""
+        done = self._cupy.cuda.Event(disable_timing=True)
+        done.record(self.current_stream())
+        call = Call(Kind.ALL_REDUCE, 0, "replay of a CUDA graph", self.spec.timeout_s)
+        self._watchdog.add(NcclWork(self, call, current_gpu(), done, ()))
 
     def beside(self, array: Any, launch: Callable[[], Work], call: Call) -> Work:
         """Runs ``launch``, and what its Work does when waited for, on the communication stream of a GPU array."""
@@ -326,6 +350,11 @@ class NcclBackend(Backend):
     def _communicator(self, device: int, call: Call) -> Communicator:
         found = self._communicators.get(device)
         if found is None:
+            if capturing() is not None:
+                raise CommError(
+                    f"rank {self.spec.rank}: {call} is the group's first on this GPU, where ranks meet, and cannot be "
+                    "captured; run the step once before the capture"
+                )
             shared_ok = CommSettings.from_env().shared_gpus
             number = len(self._communicators)
             with self._explained(call):
@@ -350,6 +379,8 @@ class NcclBackend(Backend):
 
     def _through_gpu(self, run: Callable[..., Work], arrays: list[Any], out: Any) -> Work:
         """Runs an operation of NumPy arrays on copies in GPU memory; ``out`` is the one to copy back."""
+        if capturing() is not None:
+            raise CommError(f"rank {self.spec.rank}: collectives of NumPy arrays make the host wait; capture none")
         with self.gpu():
             copies = [None if a is None else self._cupy.asarray(a) for a in arrays]
             work = run(*copies)

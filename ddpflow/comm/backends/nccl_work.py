@@ -34,8 +34,8 @@ class NcclWork(Work):
     """
 
     __slots__ = (
-        "__weakref__", "_arrays", "_backend", "_device", "_ended", "_result", "_source", "blocking", "call", "deadline",
-        "done", "error", "launched", "limit_s",
+        "__weakref__", "_arrays", "_backend", "_device", "_ended", "_result", "_source", "blocking", "call",
+        "captured", "deadline", "done", "error", "launched", "limit_s",
     )  # fmt: skip
 
     def __init__(
@@ -55,10 +55,11 @@ class NcclWork(Work):
         self.deadline = self.launched + self.limit_s
         self.error: CommError | None = None
         self._ended = False
+        self.captured = False  # then the event belongs to a CUDA graph and must not be asked
 
     def finished(self) -> bool:
         """Whether the GPU has come to the event; asked by the watchdog and by whoever waits."""
-        if not self._ended:
+        if not self._ended and not self.captured:
             with self._backend.gpu(self._device):  # asked from another GPU, CUDA would make a context there
                 if self.done.done:
                     self._ended = True

@@ -64,7 +64,11 @@ class Arena:
 
     def offset_of(self, array: np.ndarray) -> int:
         """Returns where an array lies in the arena, in bytes, or -1 where it does not."""
-        piece = self._pieces.get(id(array.base)) or self._pieces.get(id(array))
+        pieces = self._pieces
+        piece = pieces.get(id(array))
+        if piece is not None:
+            return piece[1]
+        piece = pieces.get(id(array.base))
         if piece is None:
             return -1
         address, offset, n_bytes = piece

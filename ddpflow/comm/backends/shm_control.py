@@ -1,10 +1,11 @@
 """The layout of a group's control segment, and how ranks signal each other through it.
 
-Every rank owns one area and is the only one to write there; peers read. All signals are 8-byte words that only grow, so
-nothing is ever reset and no lock is needed:
+Every rank owns one area and is the only one to write there; peers read. (The one exception: a peer that has reduced
+what it found in a staging chunk of an all-reduce leaves the result there.) All signals are 8-byte words that only grow,
+so nothing is ever reset and no lock is needed:
 
-    header   STATE, COMPLETED (collectives finished), POSTED / REDUCED / CONSUMED (chunks of staged transfers),
-             then a text: why this rank failed
+    header   STATE, COMPLETED (collectives finished), POSTED (own staging chunks filled), CONSUMED (pieces of staged
+             transfers for which this rank is done with its peers' chunks), then a text: why this rank failed
     slots    a ring; the slot of collective s holds its fingerprint and how far this rank has come with it
     mail     for each peer: what was sent to it and read from it
     inline   a small buffer per slot, for messages that fit
@@ -37,8 +38,8 @@ __all__ = ["Control", "ControlLayout", "Failure", "memory_fence"]
 
 # Words of the header, each on a cache line pair of its own where peers poll it.
 STATE, FAILED_AT, TEXT_LENGTH = 0, 1, 2
-COMPLETED, POSTED, REDUCED, CONSUMED = 16, 32, 48, 64
-_HEADER_WORDS = 80
+COMPLETED, POSTED, CONSUMED = 16, 32, 48
+_HEADER_WORDS = 64
 # Values of STATE.
 JOINING, ALIVE, LEFT, FAILED = 0, 1, 2, 3
 

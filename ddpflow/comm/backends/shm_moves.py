@@ -3,14 +3,21 @@
 A move goes over ``n`` elements in pieces [start, stop). For a piece, each rank that contributes fills its own buffer;
 when all have, each drains all ranks' buffers. A buffer holds ``width`` elements for each element of the piece: one, or
 one per destination. A move can also read all of the peers' data where it lies, in registered memory (``direct``).
+
+Large all-reduces are shared out: each rank offers the others their shards of a piece in its own buffer, reduces its own
+shard of all ranks' straight into its array, puts the result where it found the peers' data, and collects what the
+others have put into its buffer.
+
+Overflow does not warn where a move runs: see ``Engine.quietly``.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 
-from ddpflow.comm.reduce import ReduceOp, reduce_in_rank_order
+from ddpflow.comm.reduce import ReduceOp, combine_in_rank_order
 
 __all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "Move", "Reduce", "ReduceScatter", "Scatter"]
 
@@ -83,36 +90,49 @@ class AllReduce(Move):
         self.origins = self.sources = self.readers = range(size)
 
     def drain(self, buffers: Sequence[np.ndarray], start: int, stop: int) -> None:
-        """Reduces the whole piece: for few ranks reading it all is cheaper than a second round."""
+        """Reduces the whole piece: for little data reading it all is cheaper than a second round."""
         n, target = stop - start, self.array[start:stop]
         sources = [b[:n] for b in buffers]
         if self.index < 2:  # the own data is still in place; in a later source, the result would overwrite it too early
             sources[self.index] = target
-        reduce_in_rank_order(sources, target, self.op)
+        combine_in_rank_order(sources, target, self.op)
+
+    def offer_shards(self, buffer: np.ndarray, start: int, stop: int) -> None:
+        """Copies the peers' shards of the piece into the own buffer."""
+        first, last = shard(stop - start, self.size, self.index, self.array.itemsize)
+        if first:
+            buffer[:first] = self.array[start : start + first]
+        if last < stop - start:
+            buffer[last : stop - start] = self.array[start + last : stop]
 
     def reduce_shard(self, buffers: Sequence[np.ndarray], start: int, stop: int) -> None:
-        """Reduces the own shard of the piece into the own buffer; nobody else reads that shard of it before."""
+        """Reduces the own shard of the piece where it is used, and writes the result over what the peers offered."""
         first, last = shard(stop - start, self.size, self.index, self.array.itemsize)
-        reduce_in_rank_order([b[first:last] for b in buffers], buffers[self.index][first:last], self.op)
+        blocks = [buffer[first:last] for buffer in buffers]
+        blocks[self.index] = self.array[start + first : start + last]
+        self._reduce_everywhere(blocks)
 
-    def collect_shards(self, buffers: Sequence[np.ndarray], start: int, stop: int) -> None:
-        """Copies each rank's reduced shard of the piece from that rank's buffer."""
-        for rank, buffer in enumerate(buffers):
-            first, last = shard(stop - start, self.size, rank, self.array.itemsize)
-            self.array[start + first : start + last] = buffer[first:last]
+    def collect_shards(self, buffer: np.ndarray, start: int, stop: int) -> None:
+        """Copies the peers' reduced shards of the piece from the own buffer."""
+        first, last = shard(stop - start, self.size, self.index, self.array.itemsize)
+        if first:
+            self.array[start : start + first] = buffer[:first]
+        if last < stop - start:
+            self.array[start + last : stop] = buffer[last : stop - start]
 
     def direct(self, views: Sequence[np.ndarray]) -> None:
         """Reduces the own shard where it lies and writes it into every rank's array: nothing else is copied."""
         first, last = shard(self.n, self.size, self.index, self.array.itemsize)
         step = _BLOCK_BYTES // self.array.itemsize
-        op = self.op
         for start in range(first, last, step):
-            stop = min(start + step, last)
-            blocks = [view[start:stop] for view in views]
-            target = blocks[0]
-            reduce_in_rank_order(blocks, target, op)
-            for block in blocks[1:]:
-                block[:] = target
+            self._reduce_everywhere([view[start : min(start + step, last)] for view in views])
+
+    def _reduce_everywhere(self, blocks: Sequence[np.ndarray]) -> None:
+        """Replaces all ranks' blocks by their reduction."""
+        target, *others = blocks
+        combine_in_rank_order(blocks, target, self.op)
+        for block in others:
+            block[:] = target
 
 
 class Reduce(AllReduce):
@@ -133,7 +153,7 @@ class Reduce(AllReduce):
     def direct(self, views: Sequence[np.ndarray]) -> None:
         """Reduces everything on the root."""
         if self.index == self.root:
-            reduce_in_rank_order(views, self.array, self.op)
+            combine_in_rank_order(views, self.array, self.op)
 
 
 class Broadcast(Move):
@@ -219,12 +239,12 @@ class ReduceScatter(_ToEach):
     def drain(self, buffers: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Reduces the piece that is for this rank."""
         assert self.out is not None
-        reduce_in_rank_order([self._own(b, stop - start) for b in buffers], self.out[start:stop], self.op)
+        combine_in_rank_order([self._own(b, stop - start) for b in buffers], self.out[start:stop], self.op)
 
     def direct(self, views: Sequence[np.ndarray]) -> None:
         """Reduces the parts where they lie."""
         assert self.out is not None
-        reduce_in_rank_order([self._own(view, self.n) for view in views], self.out, self.op)
+        combine_in_rank_order([self._own(view, self.n) for view in views], self.out, self.op)
 
 
 class Scatter(_ToEach):
@@ -290,6 +310,7 @@ class AllToAll(Move):
         raise AssertionError
 
 
+@functools.lru_cache(1024)
 def shard(n: int, size: int, rank: int, itemsize: int) -> tuple[int, int]:
     """Returns the range of ``n`` elements that a rank reduces: whole cache lines, near ``n / size`` of them."""
     line = max(1, _LINE_BYTES // itemsize)

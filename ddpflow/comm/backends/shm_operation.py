@@ -5,7 +5,8 @@ Its stages:
     LAUNCHED   its fingerprint is in the slot (ARRIVED); its data may still be in use by an earlier collective
     READY      its data may be read: a small message lies in the slot's inline buffer, a large one where the caller has
                it (registered memory) or nowhere yet
-    STAGED     large and not registered everywhere: passing piece by piece through the staging chunks
+    STAGED     large and not registered everywhere: passing piece by piece through the staging chunks; the first piece
+               of an all-reduce may be there before, while peers are still to come
     TRAILING   own part done; peers may still read or write this rank's registered memory (DONE)
 
 The way is chosen by what all ranks see in all slots, so all choose the same: inline if the data fits, else direct if it
@@ -13,6 +14,8 @@ is registered memory on every rank that it is read from, else staged.
 """
 
 from typing import Any
+
+import numpy as np
 
 from ddpflow.comm.backends.shm_arena import address_of
 from ddpflow.comm.backends.shm_control import (
@@ -25,7 +28,6 @@ from ddpflow.comm.backends.shm_control import (
     PLACE,
     POSTED,
     READY,
-    REDUCED,
     SIGNATURE,
     SLOT_WORDS,
     STEPS,
@@ -38,8 +40,6 @@ __all__ = ["SEQ_MASK", "Operation", "Vacancy", "pack_signature", "unpack_signatu
 
 _LAUNCHED, _READY, _STAGED, _TRAILING, _ENDED = range(5)
 SEQ_MASK = (1 << 31) - 1  # a job may well make more than 2**31 collectives
-# From this many ranks on, a staged all-reduce is cheaper in two rounds than when everybody reduces everything.
-_SHARDED_FROM = 4
 
 
 def pack_signature(call: Call, dtype: int, op: int) -> int:
@@ -73,6 +73,7 @@ class Operation(ShmWork):
     __slots__ = (
         "_at",
         "_bounds",
+        "_chunks",
         "_count",
         "_drained",
         "_first",
@@ -81,11 +82,11 @@ class Operation(ShmWork):
         "_move",
         "_number",
         "_posted",
-        "_reduced",
         "_room",
         "_signature",
         "_stage",
         "_steps",
+        "_taken",
         "_value",
         "_word",
     )
@@ -96,6 +97,7 @@ class Operation(ShmWork):
         self._inline = move is None or (
             move.n * move.width * move.array.itemsize <= engine.inline_bytes and type(move) is not AllToAll
         )
+        self._steps = 0
         self._bounds: list[tuple[int, int]] | None = None
 
     def launch(self) -> None:
@@ -110,17 +112,23 @@ class Operation(ShmWork):
         slot = engine.own_slots + self._at
         words[slot + SIGNATURE] = self._signature
         words[slot + COUNT] = self._count
-        move = self._move
-        if move is not None and not self._inline:
-            words[slot + PLACE] = -1 if type(move) is AllToAll else engine.arena.offset_of(move.array)
-            self._room = engine.layout.chunk_bytes // move.array.itemsize // move.width
-            words[slot + STEPS] = max(1, -(-move.n // self._room))
+        if not self._inline:
+            self._say_where(slot)
         flight = engine.flight
         if not flight or self._is_apart():
             self._make_ready(slot)
         else:
             engine.control.announce(slot + ARRIVED, number + 1)
         flight.append(self)
+
+    def _say_where(self, slot: int) -> None:
+        """Tells the peers where the own data lies; in an all_to_all also how many pieces there are of it."""
+        engine, move = self.engine, self._move
+        assert move is not None
+        if type(move) is AllToAll:
+            engine.words[slot + PLACE], engine.words[slot + STEPS] = -1, self._pieces_of(move)
+        else:
+            engine.words[slot + PLACE] = engine.arena.offset_of(move.array)
 
     def take_over(self, number: int) -> None:
         """Goes on with collective ``number``, which is ready already."""
@@ -130,12 +138,14 @@ class Operation(ShmWork):
     def _make_ready(self, slot: int) -> None:
         """Lets the peers read the own data."""
         move, engine = self._move, self.engine
-        if move is not None:
-            if type(move) is AllToAll:
-                for rank, count in enumerate(move.counts):
-                    engine.words[engine.layout.mail(engine.index, rank) + MAIL_COUNT] = count
-            elif self._inline and move.fills:
+        if move is None:
+            pass
+        elif self._inline:
+            if move.fills:
                 move.fill(engine.inline_buffers(move.array.dtype)[self._number % engine.ring][engine.index], 0, move.n)
+        elif type(move) is AllToAll:
+            for rank, count in enumerate(move.counts):
+                engine.words[engine.layout.mail(engine.index, rank) + MAIL_COUNT] = count
         if engine.fence is not None:
             engine.fence()
         engine.words[slot + ARRIVED] = engine.words[slot + READY] = self._number + 1
@@ -177,35 +187,42 @@ class Operation(ShmWork):
 
     def _begin(self) -> int:
         """Waits for all ranks to be ready with the same call, and does what can be done at once."""
-        engine, at, value = self.engine, self._at, self._number + 1
+        engine, at, value, move = self.engine, self._at, self._number + 1, self._move
         words = engine.words
-        for slots in engine.other_slots:
-            slot = slots + at
+        if type(move) is AllReduce and not (self._inline or self._steps) and words[engine.own_slots + at + PLACE] < 0:
+            # It will be staged for certain: the first piece may as well be there when the peers come.
+            self._begin_pieces(move)
+            self._fill_piece(move)
+        for start in engine.other_slots:
+            slot = start + at
             if words[slot + READY] < value:
                 self._word, self._value = slot + READY, value
                 return BLOCKED
             if engine.fence is not None:
                 engine.fence()
             if words[slot + SIGNATURE] != self._signature or words[slot + COUNT] != self._count:
-                rank = engine.slots.index(slots)
+                rank = engine.slots.index(start)
                 raise engine.calls_differ(self.call, self._own_signature(), rank, self._signature_of(rank))
-        move = self._move
         if move is None:
             self._stage = _ENDED
             return ENDED
         if self._inline:
-            move.drain(engine.inline_buffers(move.array.dtype)[self._number % engine.ring], 0, move.n)
+            engine.quietly(move.drain, engine.inline_buffers(move.array.dtype)[self._number % engine.ring], 0, move.n)
             self._stage = _ENDED
             return ENDED
-        places = [words[slots + at + PLACE] for slots in engine.slots]
-        if min(places[rank] for rank in move.origins) >= 0:
-            n, dtype, view = move.n * move.width, move.array.dtype, engine.peer_arenas.view
-            move.direct([move.array if r == engine.index else view(r, places[r], n, dtype) for r in move.sources])
-            engine.control.announce(engine.own_slots + at + DONE, value)
-            self._stage = _TRAILING
-            return self._trail()
-        self._begin_pieces(move)
-        return self._pass_pieces()
+        for rank in move.origins:
+            if words[engine.slots[rank] + at + PLACE] < 0:
+                if not self._steps:
+                    self._begin_pieces(move)
+                self._stage = _STAGED
+                return self._pass_pieces()
+        own, view, n, dtype = engine.index, engine.peer_arenas.view, move.n * move.width, move.array.dtype
+        slots = engine.slots
+        views = [move.array if r == own else view(r, words[slots[r] + at + PLACE], n, dtype) for r in move.sources]
+        engine.quietly(move.direct, views)
+        engine.control.announce(engine.own_slots + at + DONE, value)
+        self._stage = _TRAILING
+        return self._trail()
 
     def _trail(self) -> int:
         """Waits for the peers that use this rank's memory."""
@@ -223,7 +240,9 @@ class Operation(ShmWork):
 
     def _begin_pieces(self, move: Move) -> None:
         engine, words = self.engine, self.engine.words
-        if isinstance(move, AllToAll):
+        self._steps = steps = self._pieces_of(move)
+        self._length = move.n
+        if type(move) is AllToAll:
             for rank, expected in enumerate(move.out_counts):
                 sent = words[engine.layout.mail(rank, engine.index) + MAIL_COUNT]
                 if sent != expected:
@@ -231,58 +250,71 @@ class Operation(ShmWork):
                     raise engine.contents_differ(
                         self.call, f"expects {expected} elements from {sender} but gets {sent}"
                     )
-        self._steps = max(words[slots + self._at + STEPS] for slots in engine.slots)
-        self._length = self._steps * self._room if isinstance(move, AllToAll) else move.n
+            self._steps = steps = max(words[slots + self._at + STEPS] for slots in engine.slots)
+            self._length = steps * self._room
         self._first = engine.next_chunk
-        engine.next_chunk += self._steps
-        self._posted = self._reduced = self._drained = 0
-        self._stage = _STAGED
+        engine.next_chunk += steps
+        self._posted = self._drained = self._taken = 0
+        self._chunks = engine.chunks(move.array.dtype)
+
+    def _pieces_of(self, move: Move) -> int:
+        """Returns how many pieces this rank's part takes."""
+        self._room = room = self.engine.layout.chunk_bytes // move.array.itemsize // move.width
+        return max(1, -(-move.n // room))
 
     def _pass_pieces(self) -> int:
-        """Passes pieces through the staging chunks: fill, (reduce the own shard,) drain."""
-        engine, move, first = self.engine, self._move, self._first
+        """Passes pieces through the staging chunks: fill, drain; or offer, reduce and collect shards."""
+        engine, move, first, steps = self.engine, self._move, self._first, self._steps
         assert move is not None
-        chunks = engine.chunks(move.array.dtype)
-        n_chunks, own = len(chunks), engine.headers[engine.index]
-        sharded = type(move) is AllReduce and engine.size >= _SHARDED_FROM
+        drain, collect = move.drain, None
+        if type(move) is AllReduce:
+            drain, collect = move.reduce_shard, move.collect_shards
         while True:
-            moved = False
-            posted = self._posted
-            if posted < min(self._steps, self._drained + n_chunks) and self._all_at(CONSUMED, posted + 1 - n_chunks):
-                if move.fills:
-                    move.fill(chunks[(first + posted) % n_chunks][engine.index], *self._piece(posted))
-                engine.control.announce(own + POSTED, first + posted + 1)
-                self._posted, moved = posted + 1, True
-            if sharded and self._reduced < self._posted and self._all_at(POSTED, self._reduced + 1):
-                assert isinstance(move, AllReduce)
-                move.reduce_shard(chunks[(first + self._reduced) % n_chunks], *self._piece(self._reduced))
-                engine.control.announce(own + REDUCED, first + self._reduced + 1)
-                self._reduced, moved = self._reduced + 1, True
-            if self._drained < self._posted and self._all_at(REDUCED if sharded else POSTED, self._drained + 1):
-                pieces, (start, stop) = chunks[(first + self._drained) % n_chunks], self._piece(self._drained)
-                if isinstance(move, AllReduce) and sharded:
-                    move.collect_shards(pieces, start, stop)
-                else:
-                    move.drain(pieces, start, stop)
-                self._drained, moved = self._drained + 1, True
-                engine.control.announce(own + CONSUMED, first + self._drained)
-                if self._drained == self._steps:
+            moved = self._posted < steps and self._fill_piece(move)
+            drained, taken = self._drained, self._taken
+            if drained < self._posted and self._all_at(POSTED, first + drained + 1):
+                engine.quietly(drain, self._buffers(drained), *self._piece(drained))
+                self._drained = drained = drained + 1
+                engine.control.announce(engine.own_header + CONSUMED, first + drained)
+                moved = True
+            if taken < drained and (collect is None or self._all_at(CONSUMED, first + taken + 1)):
+                if collect is not None:
+                    collect(self._buffers(taken)[engine.index], *self._piece(taken))
+                self._taken = taken = taken + 1
+                if taken == steps:
                     self._stage = _ENDED
                     return ENDED
-            if not moved:
+            elif not moved:
                 return BLOCKED
+
+    def _fill_piece(self, move: Move) -> bool:
+        """Fills another chunk, if one is free; returns whether it was."""
+        engine, posted, first = self.engine, self._posted, self._first
+        n_chunks = len(self._chunks)
+        if posted >= self._taken + n_chunks or not self._all_at(CONSUMED, first + posted + 1 - n_chunks):
+            return False
+        if move.fills:
+            fill = move.offer_shards if type(move) is AllReduce else move.fill
+            fill(self._buffers(posted)[engine.index], *self._piece(posted))
+        self._posted = posted = posted + 1
+        engine.control.announce(engine.own_header + POSTED, first + posted)
+        return True
+
+    def _buffers(self, step: int) -> list[np.ndarray]:
+        """Returns the chunks of all ranks for a piece."""
+        return self._chunks[(self._first + step) % len(self._chunks)]
 
     def _piece(self, step: int) -> tuple[int, int]:
         start = step * self._room
         return start, min(start + self._room, self._length)
 
-    def _all_at(self, kind: int, steps: int) -> bool:
-        """Whether all peers have come so far; else notes the word to wait for."""
-        engine, value = self.engine, self._first + steps
-        for rank in engine.others:
-            word = engine.headers[rank] + kind
-            if engine.words[word] < value:
-                self._word, self._value = word, value
+    def _all_at(self, kind: int, value: int) -> bool:
+        """Whether all peers' words have come so far; else notes the one to wait for."""
+        engine = self.engine
+        words = engine.words
+        for header in engine.other_headers:
+            if words[header + kind] < value:
+                self._word, self._value = header + kind, value
                 return False
         if engine.fence is not None:
             engine.fence()
@@ -312,11 +344,11 @@ class Operation(ShmWork):
         return absent or self.behind()
 
     def _behind_with_pieces(self) -> list[list[int]]:
-        """Returns the ranks that are behind with filling, with reducing shards, and with taking pieces."""
+        """Returns the ranks that are behind with filling, with reducing shards, and with making room."""
         engine, words = self.engine, self.engine.words
         needed = [(POSTED, self._drained + 1), (CONSUMED, self._posted + 1 - engine.layout.n_chunks)]
-        if type(self._move) is AllReduce and engine.size >= _SHARDED_FROM:
-            needed.insert(1, (REDUCED, self._drained + 1))
+        if type(self._move) is AllReduce:
+            needed.insert(1, (CONSUMED, self._taken + 1))
         lowest = [(kind, self._first + steps) for kind, steps in needed]
         return [[r for r in engine.others if words[engine.headers[r] + kind] < value] for kind, value in lowest]
 

@@ -27,12 +27,11 @@ POINTS = {
     "small, result taken": ("small", None, "drain", True),
     "registered, before the shard": ("registered", shm_moves.AllReduce, "direct", False),
     "registered, shard done, not told": ("registered", shm_moves.AllReduce, "direct", True),
-    "staged, before a piece": ("staged", shm_moves.Move, "fill", False),
-    "staged, piece filled, not told": ("staged", shm_moves.Move, "fill", True),
-    "staged, before taking a piece": ("staged", shm_moves.AllReduce, "drain", False),
-    "staged, piece taken, not told": ("staged", shm_moves.AllReduce, "drain", True),
-    "sharded, before the shard": ("sharded", shm_moves.AllReduce, "reduce_shard", False),
-    "sharded, before taking shards": ("sharded", shm_moves.AllReduce, "collect_shards", False),
+    "staged, before a piece": ("staged", shm_moves.AllReduce, "offer_shards", False),
+    "staged, piece filled, not told": ("staged", shm_moves.AllReduce, "offer_shards", True),
+    "staged, before the shard": ("staged", shm_moves.AllReduce, "reduce_shard", False),
+    "staged, shard done, not told": ("staged", shm_moves.AllReduce, "reduce_shard", True),
+    "staged, before taking shards": ("staged", shm_moves.AllReduce, "collect_shards", False),
     "broadcast": ("broadcast", shm_moves.Broadcast, "drain", False),
     "all_gather": ("all_gather", shm_moves.AllGather, "drain", True),
     "in a message": ("send", None, "", False),
@@ -51,7 +50,7 @@ def loop(rank, point, kind, victim, steps=40):
     for step in range(steps):
         if rank == victim and step == 2:
             if owner is not None:
-                strike_in(owner, name, kind, after, 2 if how in ("staged", "sharded") else 1)
+                strike_in(owner, name, kind, after, 2 if how == "staged" else 1)
             elif name:  # a small one takes the short or the long way
                 strike_in(shm_small, "combine_in_rank_order", kind, after, 1)
                 strike_in(shm_moves.AllReduce, name, kind, after, 1)
@@ -76,8 +75,6 @@ def loop(rank, point, kind, victim, steps=40):
 
 def struck(point, kind, n=3, victim=1, **options):
     """Runs the loop and returns what the ranks ended with."""
-    if POINTS[point][0] == "sharded":
-        n = 4
     args = (point, kind, victim)
     return run_ranks(loop, n, "shm", args=args, init=False, return_exceptions=True, **options), victim
 
