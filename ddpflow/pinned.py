@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.capture import capturing
+from ddpflow.errors import DeviceError
+
 __all__ = ["empty_pinned", "from_gpu", "into_pinned", "is_pinned", "to_gpu"]
 
 _lock = threading.Lock()
@@ -36,7 +39,15 @@ def to_gpu(cupy: Any, array: np.ndarray, non_blocking: bool) -> Any:
 
     CuPy copies pageable memory through a pinned buffer of its own, so the host may change the array at once. From
     pinned memory it copies straight; then the host waits, unless the caller answers for the order.
+
+    Raises:
+        DeviceError: While a CUDA graph is captured: CuPy would ask and keep an event that belongs to the graph.
     """
+    if capturing() is not None:
+        raise DeviceError(
+            "data from main memory cannot be part of a CUDA graph: have a tensor on the GPU that the graph uses, and "
+            "copy_ into it before each replay"
+        )
     pinned = is_pinned(cupy, array)
     result = cupy.asarray(array, blocking=pinned and not non_blocking)
     if pinned and non_blocking:
@@ -69,6 +80,10 @@ def _fill(cupy: Any, source: Any, target: np.ndarray) -> None:
 
 def _keep(cupy: Any, array: np.ndarray) -> None:
     """Keeps an array until the current stream has come to here; lets go of those whose copies have ended."""
+    capture = capturing()
+    if capture is not None:  # each replay copies there again
+        capture.keep(array)
+        return
     event = cupy.cuda.Event(disable_timing=True)
     event.record()
     with _lock:

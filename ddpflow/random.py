@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.capture import capturing
 from ddpflow.device import Device, as_device
 from ddpflow.errors import DeviceError, DtypeError, ValueRangeError
 
@@ -113,6 +114,11 @@ class Generator:
         if self.device.type == "cpu":
             self._stream = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
         else:
+            if capturing() is not None:
+                raise DeviceError(
+                    "a GPU's random stream cannot be started while a CUDA graph is captured, as each replay would "
+                    "start it anew; draw from it once before"
+                )
             mixed = seed if not key else int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
             self._stream = sys.modules["cupy"].random.default_rng(mixed)
 

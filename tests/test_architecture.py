@@ -18,7 +18,7 @@ SOURCE = ROOT / "ddpflow"
 # The floors, lowest first. A file imports only from floors below its own, or from its own without a cycle.
 # Names are module names without the leading "ddpflow."; a file belongs to the first pattern that fits.
 FLOORS: list[tuple[str, ...]] = [
-    ("errors", "dtype", "device", "memory", "pinned", "precision"),
+    ("capture", "errors", "dtype", "device", "memory", "pinned", "precision"),
     ("random", "comm.env", "comm.failure", "comm.progress"),
     (
         "autograd.mode",
@@ -69,7 +69,7 @@ FLOORS: list[tuple[str, ...]] = [
 ]
 
 # Walls within and between floors: a room on the left imports nothing of ddpflow but what is on the right.
-GROUND = ("errors", "dtype", "device")
+GROUND = ("capture", "errors", "dtype", "device")
 WALLS: dict[str, tuple[str, ...]] = {
     "comm.env": ("errors",),
     "comm.failure": ("errors",),

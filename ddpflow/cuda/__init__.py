@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ddpflow.cuda import amp
+from ddpflow.cuda.graphs import CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing
 from ddpflow.cuda.streams import (
     Event,
     Stream,
@@ -20,6 +21,7 @@ from ddpflow.random import default_generator
 from ddpflow.random import manual_seed as _manual_seed
 
 __all__ = [
+    "CUDAGraph",
     "Event",
     "Stream",
     "amp",
@@ -33,8 +35,11 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
+    "graph",
+    "graph_pool_handle",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",

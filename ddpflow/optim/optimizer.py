@@ -14,8 +14,9 @@ import numpy as np
 
 from ddpflow.autograd.base import RemovableHandle, TensorBase, meta_of, wrap
 from ddpflow.autograd.mode import enable_grad
+from ddpflow.capture import capturing
 from ddpflow.device import array_module
-from ddpflow.errors import DtypeError, ValueRangeError
+from ddpflow.errors import DeviceError, DtypeError, ValueRangeError
 from ddpflow.optim.together import Together
 
 __all__ = ["Optimizer", "Params", "check_range", "required_closure"]
@@ -156,6 +157,15 @@ class Optimizer:
             array[...] = work
         meta_of(param).version.value += 1
 
+    def _capture_text(self, fresh: bool) -> str:
+        """Why this optimizer's step cannot be part of a CUDA graph."""
+        if fresh:
+            return "optimizer state made while a CUDA graph is captured would start anew at each replay: step() before"
+        return (
+            f"{type(self).__name__} counts its steps on the host, and each replay of a CUDA graph would have the same "
+            "count: call step() outside of the graph (SGD's can be captured)"
+        )
+
     def _update_blocks(self, xp: Any, work: Any, grad: Any, arrays: dict[str, Any], options: dict[str, Any]) -> None:
         """`update`, block by block where the parameter is large."""
         if options.get("maximize"):
@@ -179,11 +189,14 @@ class Optimizer:
     def advanced_state(self, xp: Any, param: Any, work: Any, options: dict[str, Any]) -> dict[str, Any]:
         """The state of a parameter in this step, made before its first: raw arrays like ``work``, and numbers."""
         state = self.state.get(param)
+        fresh = not state
         if not state:
             state = self.state[param] = {
                 k: v if isinstance(v, (int, float)) or v is None else wrap(v)
                 for k, v in self.init_state(xp, work, options).items()
             }
+        if xp is not np and state and capturing() is not None and (fresh or "step" in state):
+            raise DeviceError(self._capture_text(fresh))
         if "step" in state:
             self.advance(state, options)
         return {k: v.array if isinstance(v, TensorBase) else v for k, v in state.items()}

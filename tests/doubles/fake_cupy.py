@@ -15,9 +15,10 @@ import numpy as np
 from ddpflow.autograd.kernels.cuda import address_table
 from ddpflow.random import _threads
 from tests.doubles import memory, nccl, raw_kernels, timeline
+from tests.doubles.graphs import Graph, MemoryPool, recorded, using_allocator
 from tests.doubles.host import PinnedMemoryPointer, pointer_attributes, send
 from tests.doubles.memory import NAMES, call, fresh_array, launch, ndarray
-from tests.doubles.timeline import state
+from tests.doubles.timeline import host_waits, state
 
 # Functions that make the host wait because the size of their result depends on values.
 _SYNCING = {"nonzero", "flatnonzero", "argwhere", "unique", "extract", "allclose", "array_equal", "histogram"}
@@ -76,20 +77,26 @@ def _function(name: str, given: Any, params: Any) -> Any:
             if not open_ended and key not in params:
                 raise TypeError(f"{name}() got an unexpected keyword argument '{key}'")
         if name in _SYNCING or (name == "where" and len(args) == 1):
-            state().syncs.append(name)
+            host_waits(name)
         if name == "repeat" and isinstance(args[1], ndarray):
             raise ValueError("cupy.repeat: repeats must be host integers")
         if name in _HOST:
             return given(*[memory.plain(a, []) for a in args], **kwargs)
         if name in _CREATORS:
-            made = given(*args, **kwargs)
-            return [fresh_array(m) for m in made] if isinstance(made, list) else fresh_array(np.asarray(made))
+            return _created(given, args, kwargs)
         return call(given, name, args, kwargs)
 
     run.__name__ = name.rpartition(".")[2]
     return run
 
 
+@recorded
+def _created(given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    made = given(*args, **kwargs)
+    return [fresh_array(m) for m in made] if isinstance(made, list) else fresh_array(np.asarray(made))
+
+
+@recorded
 def _asarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False, copy: bool = False) -> ndarray:
     if isinstance(a, ndarray) and not copy:
         return a if dtype is None or a.dtype == np.dtype(dtype) else a.astype(dtype)
@@ -101,6 +108,9 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = F
     if not isinstance(a, (np.ndarray, list, tuple, bool, int, float, complex, np.generic)):
         raise TypeError(f"Implicit conversion of {type(a)} to a device array")
     host = np.array(a, dtype=dtype)
+    recording = state().current_stream().recording
+    if recording is not None and host.ndim:  # CuPy would ask its event, which is captured, and keep its buffer for ever
+        recording.refuse("cudaErrorCapturedEvent: data of the host in a captured step")
     made = fresh_array(host)
     if isinstance(a, np.ndarray) and a.dtype == host.dtype:
         send(a)
@@ -119,6 +129,8 @@ class Generator:
     """``cupy.random.Generator``: only the methods that CuPy's has."""
 
     def __init__(self, seed: Any) -> None:
+        recording = state().current_stream().recording
+        assert recording is None, "a captured kernel would seed the generator anew at every launch"
         self._rng = np.random.default_rng(seed)
 
     def __getattr__(self, name: str) -> Any:
@@ -127,6 +139,7 @@ class Generator:
             raise AttributeError(f"'Generator' object has no attribute '{name}'")
         method = getattr(self._rng, name)
 
+        @recorded
         def draw(*args: Any, **kwargs: Any) -> ndarray:
             for key in kwargs:
                 if key not in params:
@@ -157,6 +170,12 @@ class _Pool:
         """Nothing is held back."""
 
 
+@recorded
+def _changed(array: ndarray, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    launch([], [array])
+    getattr(array._a, name)(*[memory.plain(a, []) for a in args], **kwargs)
+
+
 def _methods() -> None:
     """Give `ndarray` the methods that CuPy's has, and the operators."""
     for name, params in NAMES["methods"].items():
@@ -169,12 +188,10 @@ def _methods() -> None:
                 if key not in known:
                     raise TypeError(f"{_name}() got an unexpected keyword argument '{key}'")
             if _name == "nonzero":
-                state().syncs.append(_name)
+                host_waits(_name)
             if _name in ("fill", "sort", "partition", "put"):
                 memory.refuse_numpy(args, _name)
-                launch([], [self])
-                getattr(self._a, _name)(*[memory.plain(a, []) for a in args], **kwargs)
-                return None
+                return _changed(self, _name, args, kwargs)
             if _name == "view" and (args or kwargs):
                 return memory.view_of(self._a.view(*args, **kwargs), self)
             if _name in ("reshape", "transpose", "swapaxes", "squeeze", "view", "ravel", "diagonal"):
@@ -262,6 +279,8 @@ def build() -> dict[str, ModuleType]:
     cuda.runtime, cuda.Device, cuda.Event, cuda.Stream = runtime, timeline.Device, timeline.Event, timeline.Stream
     cuda.get_current_stream, cuda.get_elapsed_time = timeline.get_current_stream, timeline.get_elapsed_time
     runtime.pointerGetAttributes, runtime.memoryTypeHost = pointer_attributes, 1
+    cuda.Graph, cuda.MemoryPool, cuda.using_allocator = Graph, MemoryPool, using_allocator
+    runtime.streamCaptureModeGlobal, runtime.streamCaptureModeThreadLocal, runtime.streamCaptureModeRelaxed = 0, 1, 2
     cuda.alloc_pinned_memory = PinnedMemoryPointer
     cuda.cublas, core = ModuleType("cupy.cuda.cublas"), ModuleType("cupy._core")
     cuda.cublas.setMathMode = lambda handle, mode: state().math_modes.__setitem__(handle, mode)

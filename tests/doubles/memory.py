@@ -9,79 +9,19 @@ import contextlib
 import functools
 import json
 import operator
-import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ddpflow.dtype import as_numpy
+from tests.doubles.allocation import Memory, _memories, root_of
+from tests.doubles.graphs import recorded
 from tests.doubles.host import receive
-from tests.doubles.timeline import Device, StreamOrderError, merge, state, wait_for
+from tests.doubles.timeline import Device, host_waits, merge, state, wait_for
 
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 _CLASSES = (bool, int, float, complex, np.generic, str, bytes, type(None), slice, type, np.dtype, type(Ellipsis))
-
-
-class Memory:
-    """One allocation: where it lies, and who used it last."""
-
-    def __init__(self, root: np.ndarray, device: int) -> None:
-        machine = state()
-        self.root = root
-        self.device = device
-        self.home = machine.current_stream()
-        with machine.lock:
-            self.address = machine.next_address
-            machine.next_address += (root.nbytes // 512 + 1) * 512
-            machine.used[device] = machine.used.get(device, 0) + root.nbytes
-        self.machine = machine
-        self.written: tuple[Any, int] | None = None
-        self.reads: dict[Any, int] = {}
-        self.pending: list[Any] = []  # collectives that have not been carried out yet and write here
-
-    def use(self, stream: Any, tick: int, write: bool, anywhere: bool = False) -> None:
-        """Check one use and remember it."""
-        if stream._device != self.device and not anywhere:
-            raise ValueError(
-                f"Array device must be same as the current device: array device = {self.device} while current = "
-                f"{stream._device}"
-            )
-        last = self.written
-        if last is not None and last[0] is not stream and stream.clock.get(last[0].number, 0) < last[1]:
-            raise StreamOrderError(f"{stream} uses what {last[0]} wrote, without waiting for it")
-        if write:
-            for reader, at in self.reads.items():
-                if reader is not stream and stream.clock.get(reader.number, 0) < at:
-                    raise StreamOrderError(f"{stream} writes where {reader} still reads, without waiting for it")
-            self.written = (stream, tick)
-            self.reads.clear()
-        else:
-            self.reads[stream] = tick
-
-    def __del__(self) -> None:
-        # CuPy hands freed memory to the next allocation on its home stream; only that stream's order protects it.
-        machine = self.machine
-        machine.used[self.device] -= self.root.nbytes
-        clock = dict(self.home.clock)
-        merge(clock, machine.host_clock())
-        uses = dict(self.reads)
-        if self.written is not None:
-            uses[self.written[0]] = max(uses.get(self.written[0], 0), self.written[1])
-        for stream, tick in uses.items():
-            if stream is not self.home and not (stream.is_null and not self.home.is_non_blocking):
-                if clock.get(stream.number, 0) < tick:
-                    machine.violations.append(f"{self.root.nbytes} bytes of {self.home} freed while {stream} uses them")
-
-
-_memories: "weakref.WeakValueDictionary[int, Memory]" = weakref.WeakValueDictionary()
-
-
-def root_of(a: np.ndarray) -> np.ndarray:
-    """The array that owns the memory of a view."""
-    while isinstance(a.base, np.ndarray):
-        a = a.base
-    return a
 
 
 class _Data:
@@ -106,6 +46,7 @@ class _Flags:
         self.fnc = self.f_contiguous and not self.c_contiguous
         self.forc = self.f_contiguous or self.c_contiguous
 
+    @recorded
     def __getitem__(self, name: str) -> bool:
         return {"C_CONTIGUOUS": self.c_contiguous, "F_CONTIGUOUS": self.f_contiguous, "OWNDATA": self.owndata}[name]
 
@@ -195,8 +136,8 @@ class ndarray:
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
         """A copy as a NumPy array."""
         if not blocking:
-            launch([self], [])
-            receive(self._a, out)
+            recording = launch([self], []).recording
+            (receive if recording is None else recording.deliver)(self._a, out)
             return out
         to_host(self, "get")
         result = np.array(self._a, order=order)
@@ -204,6 +145,7 @@ class ndarray:
             out[...] = result
         return result if out is None else out
 
+    @recorded
     def set(self, arr: np.ndarray, stream: Any = None) -> None:
         """Copy a NumPy array here."""
         launch([], [self])
@@ -253,12 +195,13 @@ class ndarray:
         if arrays:
             launch([self, *arrays], [])
         if masks:
-            state().syncs.append("boolean index")
+            host_waits("boolean index")
         result = self._a[plain]
         if isinstance(result, np.generic):  # NumPy has read it; a GPU gives a view
             result = self._a[(*plain, ...) if isinstance(plain, tuple) else (plain, ...)]
         return view_of(result, self) if not arrays and isinstance(result, np.ndarray) else wrap(result, [self])
 
+    @recorded
     def __setitem__(self, key: Any, value: Any) -> None:
         plain, arrays = index_of(key)
         refuse_numpy((value,), "setitem")
@@ -269,6 +212,7 @@ class ndarray:
         with np.errstate(all="ignore"):
             self._a[plain] = value._a if source else value
 
+    @recorded
     def copy(self, order: str = "C") -> "ndarray":
         """A copy on the current device."""
         launch([self], [], anywhere=True)
@@ -279,6 +223,7 @@ class ndarray:
     def __deepcopy__(self, memo: Any) -> "ndarray":
         return self.copy()
 
+    @recorded
     def scatter_add(self, slices: Any, value: Any) -> None:
         """Add at places, also where places repeat."""
         plain, arrays = index_of(slices)
@@ -286,6 +231,7 @@ class ndarray:
         launch([*arrays, *([value] if isinstance(value, ndarray) else [])], [self])
         np.add.at(self._a, plain, value._a if isinstance(value, ndarray) else value)
 
+    @recorded
     def astype(
         self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True
     ) -> "ndarray":
@@ -334,9 +280,9 @@ def launch(reads: list[ndarray], writes: list[ndarray], anywhere: bool = False) 
 
 def to_host(a: ndarray, why: str) -> np.ndarray:
     """The values, after the host has waited for them."""
+    host_waits(why)
     stream = launch([a], [])
     machine = state()
-    machine.syncs.append(why)
     wait_for(stream.pending)
     merge(machine.host_clock(), stream.clock)
     return a._a
@@ -419,6 +365,7 @@ def check_loop(name: str, types: str, dtypes: list[np.dtype]) -> None:
     raise TypeError(f"Wrong type ({', '.join(map(str, dtypes))}) of arguments for cupy.{name}")
 
 
+@recorded
 def call(function: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run a NumPy function on device arrays as CuPy's of that name would."""
     refuse_numpy(args, name)

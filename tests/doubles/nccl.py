@@ -184,12 +184,12 @@ class NcclCommunicator:
 
     def _launch(
         self, what: tuple[Any, ...], source: Any, n: int, target: Any, m: int, code: int, stream: int, then: Any
-    ) -> None:
+    ) -> Entry | None:
         assert not self._ended, "the communicator was aborted or destroyed"
         assert state().current_device() == self._device, "launched from another device than the communicator's"
         if getattr(_grouped, "depth", 0):
             _grouped.calls.append(lambda: self._launch(what, source, n, target, m, code, stream, then))
-            return
+            return None
         dtype, where = DTYPES[code], stream_at(stream)
         tick = where.step()
         memories, arrays = [], []
@@ -202,6 +202,14 @@ class NcclCommunicator:
             arrays.append(array)
             if write:
                 memories.append(memory)
+        if where.recording is not None:
+
+            def again(posted: list[Any]) -> None:
+                now = state().current_stream().ptr
+                posted.append(self._launch(what, source, n, target, m, code, now, then))
+
+            where.recording.nodes.append(again)
+            return None
         entry = Entry(self._room, what, *arrays, memories)
         for memory in memories:
             memory.pending.append(entry)
@@ -210,6 +218,7 @@ class NcclCommunicator:
         with self._room.changed:
             then(entry)
             self._room.changed.notify_all()
+        return entry
 
     def _post(self, entry: Entry) -> None:
         self._seq += 1

@@ -25,6 +25,7 @@ import pytest
 
 from ddpflow.dtype import as_numpy
 from tests.doubles import memory
+from tests.doubles.graphs import recorded
 from tests.doubles.memory import Memory, ndarray
 from tests.doubles.nccl import array_at
 
@@ -119,6 +120,7 @@ class RawKernel:
     def __init__(self, code: str, name: str) -> None:
         self.code, self.name = code, name
 
+    @recorded
     def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
         """Launch it on the current stream."""
         run = getattr(library(self.code), f"run_{self.name}")

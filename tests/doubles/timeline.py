@@ -88,6 +88,14 @@ def merge(into: dict[int, int], other: dict[int, int]) -> None:
             into[key] = tick
 
 
+def host_waits(why: str) -> None:
+    """Note that the host waits for the current stream, which it cannot while the stream captures."""
+    recording = state().current_stream().recording
+    if recording is not None:
+        recording.refuse(f"cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing ({why})")
+    state().syncs.append(why)
+
+
 class _Null:
     """``Stream.null``: the default stream of the current device."""
 
@@ -121,6 +129,7 @@ class Stream:
         self.clock: dict[int, int] = {}
         self.pending: list[Any] = []
         self._before: list[Any] = []
+        self.recording: Any = None  # the capture that it takes part in
         with machine.lock:
             machine.streams.setdefault(self._device, []).append(self)
 
@@ -143,6 +152,10 @@ class Stream:
         """What is launched from now on runs after the event."""
         if event.clock is None:
             return  # CUDA: an event that was never recorded is complete
+        if event.recording is not None:
+            event.recording.join(self)
+        elif self.recording is not None:
+            self.recording.refuse("cudaErrorStreamCaptureIsolation: dependency created on uncaptured work")
         with state().lock:
             merge(self.clock, event.clock)
             self.pending = [p for p in {*self.pending, *event.pending} if not p.done]
@@ -156,6 +169,8 @@ class Stream:
     @property
     def done(self) -> bool:
         """Whether everything launched has ended."""
+        if self.recording is not None:
+            self.recording.refuse("cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
         look(self.pending)
         self.pending = [p for p in self.pending if not p.done]
         return not self.pending
@@ -163,7 +178,7 @@ class Stream:
     def synchronize(self) -> None:
         """Make the host wait."""
         machine = state()
-        machine.syncs.append("stream.synchronize")
+        host_waits("stream.synchronize")
         wait_for(self.pending)
         with machine.lock:
             self.step()
@@ -207,6 +222,7 @@ class Event:
         self.timed = not disable_timing
         self.time = 0.0
         self.ptr = id(self)
+        self.recording: Any = None  # the capture in which it was last recorded
         self.device = state().current_device()
 
     def record(self, stream: "Stream | None" = None) -> None:
@@ -214,6 +230,7 @@ class Event:
         chosen = stream or state().current_stream()
         with state().lock:
             chosen.step()
+            self.recording = chosen.recording
             self.clock = dict(chosen.clock)
             self.pending = [p for p in chosen.pending if not p.done]
             self.time = time.perf_counter()
@@ -223,6 +240,8 @@ class Event:
         """Whether everything before it has ended; then the host knows."""
         if state().current_device() != self.device:
             state().violations.append("an event was asked from another device, where that makes a CUDA context")
+        if self.recording is not None:
+            state().violations.append("an event that was last recorded in a capture was asked")
         look(self.pending)
         if any(not p.done for p in self.pending):
             return False
@@ -232,7 +251,7 @@ class Event:
 
     def synchronize(self) -> None:
         """Make the host wait."""
-        state().syncs.append("event.synchronize")
+        host_waits("event.synchronize")
         wait_for(self.pending)
         if self.clock is not None:
             merge(state().host_clock(), self.clock)
