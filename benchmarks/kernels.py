@@ -12,6 +12,7 @@ import functools
 import json
 import math
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -142,36 +143,30 @@ def attention_pairs() -> dict[str, Pair]:
 
 
 def conv_pairs() -> dict[str, Pair]:
-    """A 3x3 convolution of 32 images from 32 to 32 channels; the formula sums one product for each kernel place."""
-    x, w, g = normal(32, 32, 32, 32), normal(32, 32, 3, 3), normal(32, 32, 32, 32)
-    flat, general = Plan((1, 1), ((1, 1), (1, 1)), (1, 1), 1), Plan((1, 1), ((1, 1), (1, 1)), (1, 1), 1)
-    fits = conv.fits
-
-    def by_places(function: Callable[[], object]) -> Callable[[], object]:
-        def run() -> object:
-            conv.fits = lambda *_: False
-            try:
-                return function()
-            finally:
-                conv.fits = fits
-
-        return run
-
-    size = (32, 32)
-    return {
-        "conv": (
-            lambda: conv.forward(np, x, w, None, flat, size),
-            by_places(lambda: conv.forward(np, x, w, None, general, size)),
-        ),
-        "conv/input": (
-            lambda: conv.input_gradient(np, g, w, size, flat),
-            by_places(lambda: conv.input_gradient(np, g, w, size, general)),
-        ),
-        "conv/weight": (
-            lambda: conv.weight_gradient(np, x, g, (3, 3), flat),
-            by_places(lambda: conv.weight_gradient(np, x, g, (3, 3), general)),
-        ),
+    """3x3 convolutions; the formula copies the windows side by side, for one product for each group of channels."""
+    general = types.SimpleNamespace(**vars(np))  # the same functions, in a namespace for which there is no kernel
+    one, two, deep = ((1, 1), (1, 1)), (2, 2), ((1, 1), (1, 1), (1, 1))
+    layers = {
+        "conv": ((32, 32, 32, 32), (32, 32, 3, 3), Plan((1, 1), one, (1, 1), 1)),
+        "conv_stride": ((8, 64, 56, 56), (128, 64, 3, 3), Plan(two, one, (1, 1), 1)),
+        "conv_groups": ((8, 128, 28, 28), (128, 4, 3, 3), Plan((1, 1), one, (1, 1), 32)),
+        "conv_groups_stride": ((8, 256, 28, 28), (256, 8, 3, 3), Plan(two, one, (1, 1), 32)),
+        "conv_depthwise": ((16, 128, 28, 28), (128, 1, 3, 3), Plan((1, 1), one, (1, 1), 128)),
+        "conv3d": ((2, 16, 16, 16, 16), (32, 16, 3, 3, 3), Plan((1, 1, 1), deep, (1, 1, 1), 1)),
     }
+    pairs: dict[str, Pair] = {}
+    for name, (shape, weight, plan) in layers.items():
+        size, kernel = shape[2:], weight[2:]
+        x, w, out = normal(*shape), normal(*weight), plan.output_size(size, kernel)
+        g = normal(shape[0], weight[0], *out)
+        for part, function, arguments in (
+            ("", conv.forward, (x, w, None, plan, out)),
+            ("/input", conv.input_gradient, (g, w, size, plan)),
+            ("/weight", conv.weight_gradient, (x, g, kernel, plan)),
+        ):
+            partial: Callable[..., Callable[[], object]] = functools.partial
+            pairs[name + part] = (partial(function, np, *arguments), partial(function, general, *arguments))
+    return pairs
 
 
 def other_pairs() -> dict[str, Pair]:

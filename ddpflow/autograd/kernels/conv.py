@@ -1,24 +1,27 @@
 """Convolution over any number of spatial axes: the forward product and its two adjoints.
 
-All three go over the windows of the padded input, one for each place in the kernel: a strided view. The windows of some
-samples are copied side by side, and one matrix product for each group of channels does the rest; where a group is one
-channel, a multiplication for each place does. Stride 1 in two axes has a quicker way, see `conv_flat`.
+All three go over the windows of the padded input, one for each place in the kernel: a strided view. The windows are
+copied side by side, and one matrix product for each group of channels does the rest; where a group is one channel, a
+multiplication for each place does. NumPy has a quicker way, see `conv_flat`. The adjoint in the input is made of
+convolutions again, or, for strides without groups, of the columns' gradients.
 
 Shapes: input ``(N, C, *L)``, weight ``(O, C / groups, *K)``, output ``(N, O, *M)``.
 """
 
 from collections.abc import Iterator
 from itertools import product
+from math import gcd
 from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.kernels.conv_flat import fits, flat_forward, flat_weight_gradient
+from ddpflow.autograd.kernels.conv_depth import deep_forward, deep_weight_gradient
+from ddpflow.autograd.kernels.conv_flat import flat_forward, flat_weight_gradient
 
 __all__ = ["Plan", "forward", "input_gradient", "weight_gradient", "windows"]
 
 
-CHUNK = 256 * 1024  # elements of the columns at a time, about what the second-level cache holds
+CHUNK = 256 * 1024  # elements of the columns' gradients at a time, about what the second-level cache holds
 
 
 class Plan:
@@ -45,6 +48,14 @@ class Plan:
         """The output's spatial shape for an input's."""
         axes = zip(size, kernel, self.stride, self.pads, self.dilation, strict=True)
         return tuple([(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, k, s, (lo, hi), d in axes])
+
+    def wider(self) -> "Plan":
+        """With an axis of length 1 in front."""
+        return Plan((1, *self.stride), ((0, 0), *self.pads), (1, *self.dilation), self.groups)
+
+    def plane(self) -> "Plan":
+        """Without the first axis."""
+        return Plan(self.stride[1:], self.pads[1:], self.dilation[1:], self.groups)
 
     def __repr__(self) -> str:
         return f"Plan(stride={self.stride}, pads={self.pads}, dilation={self.dilation}, groups={self.groups})"
@@ -80,22 +91,21 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, plan: Plan, out_size: tuple[int,
     """The convolution (cross-correlation) of an input with a weight, plus a bias; its first ``out_size`` positions."""
     if x.dtype.itemsize == 2:  # half types are multiplied in float32 and rounded once
         return forward(xp, x.astype(xp.float32), w.astype(xp.float32), bias, plan, out_size).astype(x.dtype)
-    if xp is np and x.size and fits(plan, len(out_size)):
-        return flat_forward(x, w, bias, plan.pads, plan.dilation, out_size)
-    if xp is np and len(out_size) == 1:
-        return forward(xp, x[:, :, None], w[:, :, None], bias, _as_two_axes(plan), (1, *out_size))[:, :, 0]
+    if xp is np and x.size:
+        if len(out_size) == 1:
+            return flat_forward(x[:, :, None], w[:, :, None], bias, plan.wider(), (1, *out_size))[:, :, 0]
+        if len(out_size) == 2:
+            return flat_forward(x, w, bias, plan, out_size)
+        return deep_forward(x, w, bias, plan, out_size)
     padded = _padded(xp, x, plan)
-    out = xp.empty((len(x), len(w), *out_size), x.dtype)
-    places = list(windows(w.shape[2:], out_size, plan.stride, plan.dilation))
+    places = [window for _, window in windows(w.shape[2:], out_size, plan.stride, plan.dilation)]
     weights = _by_place(w, plan.groups)
-    for part in _chunks(xp, len(x), x.shape[1] * len(places) * _count(out_size)):
-        target = out[part].reshape(-1, plan.groups, *weights.shape[1:2], *out_size)
-        if w.shape[1] == 1:
-            _multiply(xp, padded[part], weights, places, target)
-            continue
-        columns = _columns(xp, padded[part], places, plan.groups, out_size)
-        product = weights @ columns
-        target[...] = product.reshape(target.shape)
+    if w.shape[1] == 1:
+        images, taps = padded[:, :, None], weights.reshape(*weights.shape, *[1] * len(out_size))
+        out = sum(images[(..., *window)] * taps[:, :, i] for i, window in enumerate(places))
+    else:
+        out = weights @ _columns(xp, padded, places, plan.groups, out_size)
+    out = out.reshape(len(x), len(w), *out_size)
     if bias is not None:
         out += bias.reshape(-1, *[1] * len(out_size))
     return out
@@ -105,66 +115,78 @@ def input_gradient(xp: Any, g: Any, w: Any, size: tuple[int, ...], plan: Plan) -
     """The adjoint of `forward` in the input: spreads ``g`` over an input of spatial shape ``size``."""
     if g.dtype.itemsize == 2:
         return input_gradient(xp, g.astype(xp.float32), w.astype(xp.float32), size, plan).astype(g.dtype)
-    turned = _turned(g.shape[2:], w.shape[2:], size, plan)
-    if turned is not None:
-        flipped = w.reshape(plan.groups, -1, *w.shape[1:]).swapaxes(1, 2)
-        flipped = flipped.reshape(-1, *flipped.shape[2:])[
-            (slice(None), slice(None), *[slice(None, None, -1)] * len(size))
-        ]
-        return forward(xp, g, flipped, None, turned, size)
-    channels, out_size = plan.groups * w.shape[1], g.shape[2:]
+    if plan.groups > 1 or all(s == 1 for s in plan.stride):
+        return _turned(xp, g, w, size, plan)
+    channels, out_size = w.shape[1], g.shape[2:]
     padded = xp.zeros((len(g), channels, *_padded_size(size, plan)), g.dtype)
-    places = list(windows(w.shape[2:], out_size, plan.stride, plan.dilation))
-    weights = _by_place(w, plan.groups)
+    places = [window for _, window in windows(w.shape[2:], out_size, plan.stride, plan.dilation)]
+    weights = _by_place(w, 1)[0].swapaxes(0, 1)
     for part in _chunks(xp, len(g), channels * len(places) * _count(out_size)):
-        grads = g[part].reshape(-1, plan.groups, weights.shape[1], _count(out_size))
-        if w.shape[1] == 1 and weights.shape[1] == 1:
-            images = g[part]
-            for i, (_, window) in enumerate(places):
-                padded[part][(..., *window)] += images * weights[:, 0, i].reshape(-1, *[1] * len(size))
-            continue
-        columns = weights.swapaxes(1, 2) @ grads
-        for i, (_, window) in enumerate(places):
-            each = columns[:, :, i * w.shape[1] : (i + 1) * w.shape[1]]
-            padded[part][(..., *window)] += each.reshape(-1, channels, *out_size)
+        columns = weights @ g[part].reshape(-1, len(w), _count(out_size))
+        columns = columns.reshape(-1, len(places), channels, *out_size)
+        for i, window in enumerate(places):
+            padded[part][(..., *window)] += columns[:, i]
     return xp.ascontiguousarray(padded[_inside(size, plan)])
 
 
-def _as_two_axes(plan: Plan) -> Plan:
-    """A convolution over one axis as one over two, the first of length 1."""
-    return Plan((1, *plan.stride), ((0, 0), *plan.pads), (1, *plan.dilation), plan.groups)
+def _turned(xp: Any, g: Any, w: Any, size: tuple[int, ...], plan: Plan) -> Any:
+    """The adjoint as convolutions with stride 1 and the weights turned round.
+
+    For a stride of s along an axis there are s, each with the part of the kernel that meets every s-th place.
+    """
+    turned = w.reshape(plan.groups, -1, *w.shape[1:]).swapaxes(1, 2)
+    turned = turned.reshape(-1, *turned.shape[2:])
+    axes = zip(size, g.shape[2:], w.shape[2:], plan.stride, plan.pads, plan.dilation, strict=True)
+    one = all(s == 1 for s in plan.stride)
+    out: Any = None if one else xp.zeros((len(g), len(turned), *size), g.dtype)
+    for phases in product(*[list(_phases(*axis)) for axis in axes]):
+        places, counts, taps, seen, pads, dilation = zip(*phases, strict=True)
+        part = Plan((1,) * len(size), pads, dilation, plan.groups)
+        found = forward(xp, g[(..., *seen)], turned[(..., *taps)], None, part, counts)
+        if one:
+            return found
+        out[(..., *places)] = found
+    return out
 
 
-def _turned(out_size: tuple[int, ...], kernel: tuple[int, ...], size: tuple[int, ...], plan: Plan) -> Plan | None:
-    """The convolution, with the weights turned round, that is a convolution's adjoint; None where there is none."""
-    if any(s != 1 for s in plan.stride):
-        return None
-    pads = []
-    for n, m, k, d, (before, _) in zip(size, out_size, kernel, plan.dilation, plan.pads, strict=True):
-        lead = d * (k - 1) - before
-        pads.append((lead, n + d * (k - 1) - m - lead))
-    if min(min(p) for p in pads) < 0:
-        return None  # padding wider than the kernel reaches
-    return Plan(plan.stride, tuple(pads), plan.dilation, plan.groups)
+def _phases(
+    size: int, out: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int
+) -> Iterator[tuple[slice, int, slice, slice, tuple[int, int], int]]:
+    """Along one axis, for each phase of the stride that the kernel meets, the convolution that the gradient there is.
+
+    Yields:
+        The places of the input and their number, the kernel's part, the output's places that it meets, the zeros
+        before and after these, and the steps inside the kernel's part.
+    """
+    apart = stride // gcd(stride, dilation)  # from one place in the kernel to the next that meets the same phase
+    for first in range(min(stride, size)):
+        taps = [i for i in range(kernel) if (i * dilation - first - pads[0]) % stride == 0]
+        if not taps:
+            continue
+        count, reach = len(range(first, size, stride)), (taps[-1] - taps[0]) * dilation // stride
+        before = reach - (first + pads[0] - taps[0] * dilation) // stride
+        after = count + reach - out - before
+        start = max(0, -before)
+        seen = slice(start, max(start, out - max(0, -after)))
+        part = slice(taps[-1], taps[0] - 1 if taps[0] else None, -apart)
+        yield slice(first, None, stride), count, part, seen, (max(before, 0), max(after, 0)), apart * dilation // stride
 
 
 def weight_gradient(xp: Any, x: Any, g: Any, kernel: tuple[int, ...], plan: Plan) -> Any:
     """The adjoint of `forward` in the weight: what a kernel of shape ``kernel`` sees of ``x``, weighted by ``g``."""
     if x.dtype.itemsize == 2:
         return weight_gradient(xp, x.astype(xp.float32), g.astype(xp.float32), kernel, plan).astype(x.dtype)
-    if xp is np and x.size and fits(plan, len(kernel)):
-        return flat_weight_gradient(x, g, kernel, plan.pads, plan.dilation)
-    if xp is np and len(kernel) == 1:
-        return weight_gradient(xp, x[:, :, None], g[:, :, None], (1, *kernel), _as_two_axes(plan))[:, :, 0]
+    if xp is np and x.size:
+        if len(kernel) == 1:
+            return flat_weight_gradient(x[:, :, None], g[:, :, None], (1, *kernel), plan.wider())[:, :, 0]
+        if len(kernel) == 2:
+            return flat_weight_gradient(x, g, kernel, plan)
+        return deep_weight_gradient(x, g, kernel, plan)
     out_size, groups = g.shape[2:], plan.groups
     ins, outs = x.shape[1] // groups, g.shape[1]
-    padded = _padded(xp, x, plan)
-    places = list(windows(kernel, out_size, plan.stride, plan.dilation))
-    total = xp.zeros((groups, outs // groups, len(places) * ins), x.dtype)
-    for part in _chunks(xp, len(x), x.shape[1] * len(places) * _count(out_size)):
-        columns = _columns(xp, padded[part], places, groups, out_size)
-        grads = g[part].reshape(-1, groups, outs // groups, _count(out_size))
-        total += (grads @ columns.swapaxes(-1, -2)).sum(0)
+    places = [window for _, window in windows(kernel, out_size, plan.stride, plan.dilation)]
+    columns = _columns(xp, _padded(xp, x, plan), places, groups, out_size)
+    total = (g.reshape(len(g), groups, outs // groups, _count(out_size)) @ columns.swapaxes(-1, -2)).sum(0)
     order = total.reshape(outs, *kernel, ins)
     return xp.ascontiguousarray(xp.moveaxis(order, -1, 1))
 
@@ -178,8 +200,7 @@ def _by_place(w: Any, groups: int) -> Any:
 def _chunks(xp: Any, samples: int, size: int) -> Iterator[slice]:
     """Samples by slices: as many as stay in the cache for NumPy, whose columns are of ``size`` each; else all."""
     step = max(1, CHUNK // max(1, size)) if xp is np else max(samples, 1)
-    for start in range(0, samples, step):
-        yield slice(start, start + step)
+    return (slice(start, start + step) for start in range(0, samples, step))
 
 
 def _columns(xp: Any, padded: Any, places: Any, groups: int, out_size: tuple[int, ...]) -> Any:
@@ -187,20 +208,9 @@ def _columns(xp: Any, padded: Any, places: Any, groups: int, out_size: tuple[int
     n, ins = len(padded), padded.shape[1] // groups
     out = xp.empty((n, groups, len(places), ins, *out_size), padded.dtype)
     images = padded.reshape(n, groups, ins, *padded.shape[2:])
-    for i, (_, window) in enumerate(places):
+    for i, window in enumerate(places):
         out[:, :, i] = images[(..., *window)]
     return out.reshape(n, groups, len(places) * ins, _count(out_size))
-
-
-def _multiply(xp: Any, padded: Any, weights: Any, places: Any, target: Any) -> None:
-    """The convolution of groups of one channel, into ``(N, groups, outputs, *M)``."""
-    images = padded[:, :, None]
-    for i, (_, window) in enumerate(places):
-        weight = weights[:, :, i].reshape(*weights.shape[:2], *[1] * (target.ndim - 3))
-        if i == 0:
-            xp.multiply(images[(..., *window)], weight, out=target)
-        else:
-            target += images[(..., *window)] * weight
 
 
 def _count(size: Any) -> int:

@@ -1,20 +1,23 @@
-"""Convolution with stride 1 for NumPy: unfold the width only, and let a shift of rows be a shift of the memory.
+"""Convolution over two axes for NumPy: unfold the width only, and let a shift of rows be a shift of the memory.
 
 For each column of the kernel the input is copied once, shifted, with rows as long as the output's; zeros stand above,
 below and between the samples. Then what a row of the kernel sees is one contiguous run of these copies: a matrix
-product for each row of the kernel, on a shifted view of the same matrix. For one sample at a time the product is the
-output as it lies; for more, what falls between the samples is left behind. A few samples at a time stay in the cache.
+product for each row of the kernel, on a shifted view of the same matrix. With a stride of s rows, every s-th row of the
+input makes a matrix of its own. For one sample at a time the product is the output as it lies; for more, what falls
+between the samples is left behind. A few samples, or groups of one sample, at a time stay in the cache.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["fits", "flat_forward", "flat_weight_gradient"]
+__all__ = ["flat_forward", "flat_weight_gradient"]
 
 CHUNK = 160 * 1024  # elements of the unfolded input at a time, about what the second-level cache holds beside the rest
+LONG = 512  # places at a time at least, without groups: shorter products cost more
 DEEP = 160 * 1024  # the weight's gradient gains from one product as long as a sample unfolded whole is not above this
-NARROW = 64  # below this many rows a matrix product is too thin: unfold the whole kernel, for one product
+NARROW = 64  # below this many rows a matrix product is too thin: unfold the whole kernel, if there are no groups
 
 
 class _Unfolded:
@@ -22,40 +25,48 @@ class _Unfolded:
 
     Attributes:
         count: Samples at a time.
-        products: How many products make a convolution.
-        shifts: From one row of the kernel to the next.
-        matrix: The input with its width unfolded, ``(columns * channels, places)``.
+        taps: For each row of the kernel, which phase of the stride it meets, and the first of its places there.
+        matrix: For each phase the input with its width unfolded, ``(groups, columns * channels, places)``.
+        whole: Whether the kernel is unfolded whole, for one product; else there is one for each of its rows.
+        copies: Pairs of places that hold the same elements: in the matrix, and in some samples of the input.
     """
 
-    def __init__(
-        self, x: Any, kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...], out: Any, deep: bool
-    ) -> None:
-        samples, channels, height, width = x.shape
+    def __init__(self, x: Any, kernel: tuple[int, ...], plan: Any, out: Any, whole: bool) -> None:
+        samples, groups, channels, height, width = x.shape
         high, wide = kernel
-        (top, bottom), (left, _) = pads
-        self.x, self.out, self.kernel = x, out, kernel
-        self.lines = max(height + max(top, bottom), out[0])  # from one sample to the next
+        (down, step), (top, left) = plan.stride, (pad for pad, _ in plan.pads)
+        self.x, self.out = x, out
+        # row i of the kernel meets, of the padded rows, the phase i * dilation % down from the line on that divmod says
+        meets = [divmod(i * plan.dilation[0], down) for i in range(high)]
+        phases = sorted({phase for _, phase in meets})
+        first = {phase: max(0, -(-(top - phase) // down)) for phase in phases}  # its first line that is the input's
+        rows = {phase: slice(first[phase] * down + phase - top, height, down) for phase in phases}
+        ends = [first[phase] + len(range(*rows[phase].indices(height))) for phase in phases]
+        self.lines = max(out[0], *ends, *[out[0] + line - first[phase] for line, phase in meets])  # of a sample
         row = out[1]
         self.sample = self.lines * row
-        places = channels * high * wide
-        self.whole = channels * wide < NARROW or (deep and places * self.sample < DEEP)
-        self.count = max(1, min(samples, CHUNK // (places if self.whole else channels * wide) // max(1, self.sample)))
-        self.products = 1 if self.whole else high
-        self.shifts = [i * dilation[0] * row for i in range(high)]
-        reach = self.length(self.count) + self.shifts[-1]
-        size = max(reach, (top + self.count * self.lines) * row)
-        self.taps = np.zeros((wide, channels, size), x.dtype)
-        self.matrix = self.taps.reshape(-1, size)
-        self.targets = []
-        for j, tap in enumerate(self.taps):
-            shift = j * dilation[1] - left  # column c of the tap is column c + shift of the input
-            start = max(0, -shift)
-            end = max(start, min(row, width - shift))
-            rows = tap[:, top * row : (top + self.count * self.lines) * row]
-            rows = rows.reshape(channels, self.count, self.lines, row)[:, :, :height, start:end]
-            self.targets.append((rows.swapaxes(0, 1), slice(start + shift, end + shift)))
-        if self.whole:
-            self.all = np.empty((high, wide * channels, self.length(self.count)), x.dtype)
+        self.taps = [(phases.index(phase), line * row) for line, phase in meets]
+        places = groups * channels * high * wide
+        self.whole = whole
+        unfolded = places if whole else len(phases) * places // high
+        least = LONG if groups == 1 else 0
+        self.count = max(1, min(samples, max(CHUNK // unfolded, least) // max(1, self.sample)))
+        size = max(self.length(self.count) + self.taps[-1][1], (max(first.values()) + self.count * self.lines) * row)
+        taps = np.zeros((len(phases), groups, wide, channels, size), x.dtype)
+        self.matrix = taps.reshape(len(phases), groups, -1, size)
+        self.copies = []
+        for j in range(wide):
+            shift = j * plan.dilation[1] - left  # column c of the tap is column c * step + shift of the input
+            start = max(0, -(shift // step))
+            end = max(start, min(row, (width - 1 - shift) // step + 1))
+            columns = slice(start * step + shift, end * step + shift, step)
+            for tap, phase in zip(taps[:, :, j], phases, strict=True):
+                lines = tap[..., first[phase] * row : (first[phase] + self.count * self.lines) * row]
+                lines = lines.reshape(groups, channels, self.count, self.lines, row).transpose(2, 0, 1, 3, 4)
+                inner = lines[..., : len(range(*rows[phase].indices(height))), start:end]
+                self.copies.append((inner, (..., rows[phase], columns)))
+        if whole:
+            self.all = np.empty((groups, high, wide * channels, self.length(self.count)), x.dtype)
 
     def length(self, samples: int) -> int:
         """Output places of so many samples: to the end of the last one's last row."""
@@ -64,97 +75,141 @@ class _Unfolded:
     def load(self, start: int, samples: int) -> None:
         """Take in samples."""
         part = self.x[start : start + samples]
-        for target, columns in self.targets:
-            target[:samples] = part[..., columns]
+        for inner, seen in self.copies:
+            inner[:samples] = part[seen]
 
     def matrices(self, length: int) -> list[Any]:
-        """One matrix ``(columns * channels, length)`` for each product."""
-        rows = [self.matrix[:, shift : shift + length] for shift in self.shifts]
+        """One matrix ``(groups, columns * channels, length)`` for each product."""
+        rows = [self.matrix[phase][..., shift : shift + length] for phase, shift in self.taps]
         if not self.whole:
             return rows
-        for target, row in zip(self.all, rows, strict=True):
-            target[:, :length] = row
-        return [self.all.reshape(-1, self.all.shape[2])[:, :length]]
+        for i, row in enumerate(rows):
+            self.all[:, i, :, :length] = row
+        return [self.all.reshape(len(self.all), -1, self.all.shape[-1])[..., :length]]
 
     def inside(self, flat: Any, samples: int) -> Any:
-        """The real ones of output places ``(channels, length)``, as a view ``(samples, channels, height, width)``."""
+        """The real ones of output places ``(groups, channels, length)``, as ``(samples, groups, channels, *out)``."""
         item, (high, wide) = flat.itemsize, self.out
-        strides = (self.sample * item, flat.strides[0], wide * item, item)
-        return np.ndarray((samples, len(flat), high, wide), flat.dtype, flat, 0, strides)
+        strides = (self.sample * item, *flat.strides[:2], wide * item, item)
+        return np.ndarray((samples, *flat.shape[:2], high, wide), flat.dtype, flat, 0, strides)
 
-    def weights(self, w: Any) -> list[Any]:
-        """The weight as one matrix ``(outputs, columns * channels)`` for each product."""
-        outs = len(w)
-        if self.whole:
-            return [np.ascontiguousarray(w.transpose(0, 2, 3, 1)).reshape(outs, -1)]
-        return list(np.ascontiguousarray(w.transpose(2, 0, 3, 1)).reshape(w.shape[2], outs, -1))
+    def gradients(self, g: Any) -> Iterator[tuple[int, int, Any]]:
+        """Samples of the output's gradient ``(N, groups, O, *out)``: the first, how many, ``(groups, O, length)``."""
+        groups, outs = g.shape[1:3]
+        flat = np.zeros((groups, outs, self.length(self.count)), g.dtype)
+        for start in range(0, len(g), self.count):
+            samples = min(self.count, len(g) - start)
+            if samples == 1:
+                yield start, 1, g[start].reshape(groups, outs, -1)
+            else:
+                self.inside(flat, samples)[...] = g[start : start + samples]
+                yield start, samples, flat[..., : self.length(samples)]
+
+    def weights(self, w: Any) -> Any:
+        """The weight by products, each ``(groups, outputs, columns * channels)``."""
+        groups, outs, channels, high, wide = w.shape
+        products = 1 if self.whole else high
+        taps = w.reshape(groups, outs, channels, high // products, products, wide)
+        if w.strides[1] > w.strides[2]:
+            return np.ascontiguousarray(taps.transpose(4, 0, 1, 3, 5, 2)).reshape(products, groups, outs, -1)
+        # weights that are transposed themselves: NumPy copies them several times quicker in their own order
+        taps = np.ascontiguousarray(taps.transpose(4, 0, 3, 5, 2, 1))
+        return taps.reshape(products, groups, -1, outs).swapaxes(2, 3)
 
 
-def fits(plan: Any, spatial: int) -> bool:
-    """Whether this way takes a convolution: two axes, steps of 1, one group, no cropping."""
-    return spatial == 2 and plan.groups == 1 and plan.stride == (1, 1) and min(plan.pads[0] + plan.pads[1]) >= 0
-
-
-def flat_forward(x: Any, w: Any, bias: Any, pads: Any, dilation: tuple[int, ...], out_size: tuple[int, ...]) -> Any:
-    """The convolution of ``(N, C, H, W)`` with ``(O, C, KH, KW)``, plus a bias for each output channel (or None)."""
-    outs = len(w)
-    unfolded = _Unfolded(x, w.shape[2:], pads, dilation, out_size, deep=False)
-    weights = unfolded.weights(w)
-    add_up = _products
-    if outs < NARROW and len(weights) > 1:
-        weights, add_up = [np.concatenate(weights)], _shifted_parts
-    out = np.empty((len(x), outs, *out_size), x.dtype)
-    flat = out.reshape(len(x), outs, -1)
-    total = part = np.empty((0, 0), x.dtype)
-    for start in range(0, len(x), unfolded.count):
-        samples = min(unfolded.count, len(x) - start)
-        length = unfolded.length(samples)
-        if start == 0 or total.shape[1] != length:
-            total = np.empty((outs, length), x.dtype)
-            part = np.empty((len(weights[0]), length + (unfolded.shifts[-1] if len(weights[0]) > outs else 0)), x.dtype)
-        unfolded.load(start, samples)
-        target = flat[start] if samples == 1 else total
-        add_up(weights, unfolded, length, part, target)
-        if bias is not None:
-            target += bias[:, None]
-        if samples > 1:
-            out[start : start + samples] = unfolded.inside(total, samples)
+def flat_forward(x: Any, w: Any, bias: Any, plan: Any, out_size: tuple[int, ...]) -> Any:
+    """The convolution of ``(N, C, H, W)`` with ``(O, C / groups, KH, KW)``, plus a bias for each output (or None)."""
+    out = np.empty((len(x), len(w), *out_size), x.dtype)
+    w = w.reshape(plan.groups, -1, *w.shape[1:])
+    bias = None if bias is None else bias.reshape(plan.groups, -1, 1)
+    for part, inputs, outputs in _groups(x, out, w.shape[4], plan):
+        _forward(inputs, w[part], None if bias is None else bias[part], plan, outputs)
     return out
 
 
-def _products(weights: list[Any], unfolded: _Unfolded, length: int, part: Any, total: Any) -> None:
+def _groups(x: Any, out: Any, wide: int, plan: Any) -> Iterator[tuple[slice, Any, Any]]:
+    """Groups, as many at a time as stay in the cache: which, and both arrays as ``(N, groups, channels, H, W)``."""
+    inputs, outputs = (a.reshape(len(a), plan.groups, -1, *a.shape[2:]) for a in (x, out))
+    step = max(1, CHUNK // max(1, inputs[0, 0].size * wide // plan.stride[1]))
+    for start in range(0, plan.groups, step):
+        part = slice(start, min(plan.groups, start + step))
+        yield part, inputs[:, part], outputs[:, part]
+
+
+def _forward(x: Any, w: Any, bias: Any, plan: Any, out: Any) -> None:
+    """The convolution of ``(N, groups, C, H, W)`` with ``(groups, O, C, KH, KW)``, plus a bias ``(groups, O, 1)``."""
+    groups, outs = w.shape[:2]
+    unfolded = _Unfolded(x, w.shape[3:], plan, out.shape[3:], _narrow(x, w.shape[4]))
+    weights = unfolded.weights(w)
+    add_up = _shifted_parts if outs < NARROW and len(weights) > 1 else _products
+    total = np.empty((groups, outs, 0), x.dtype)
+    for start in range(0, len(x), unfolded.count):
+        samples = min(unfolded.count, len(x) - start)
+        length = unfolded.length(samples)
+        if total.shape[2] != length and samples > 1:
+            total = np.empty((groups, outs, length), x.dtype)
+        unfolded.load(start, samples)
+        target = out[start].reshape(groups, outs, -1) if samples == 1 else total
+        add_up(weights, unfolded, target)
+        if bias is not None:
+            target += bias
+        if samples > 1:
+            out[start : start + samples] = unfolded.inside(total, samples)
+
+
+def _narrow(x: Any, wide: int) -> bool:
+    """Whether a product for each row of the kernel is too thin."""
+    return bool(x.shape[1] == 1 and x.shape[2] * wide < NARROW)
+
+
+def _products(weights: Any, unfolded: _Unfolded, total: Any) -> None:
     """The sum of one product for each row of the kernel."""
-    first, *rest = unfolded.matrices(length)
+    first, *rest = unfolded.matrices(total.shape[2])
     np.matmul(weights[0], first, out=total)
+    part = np.empty_like(total) if rest else total
     for weight, matrix in zip(weights[1:], rest, strict=True):
         total += np.matmul(weight, matrix, out=part)
 
 
-def _shifted_parts(weights: list[Any], unfolded: _Unfolded, length: int, part: Any, total: Any) -> None:
-    """One product for all rows of the kernel, its parts shifted and added: for few outputs, whose products are thin."""
-    outs, shifts = len(total), unfolded.shifts[1:]
-    np.matmul(weights[0], unfolded.matrix[:, : part.shape[1]], out=part)
-    total[...] = part[:outs, :length]
-    for i, shift in enumerate(shifts, 1):
-        total += part[i * outs : (i + 1) * outs, shift : shift + length]
+def _shifted_parts(weights: Any, unfolded: _Unfolded, total: Any) -> None:
+    """One product for all rows of a phase, its parts shifted and added: for few outputs, whose products are thin."""
+    groups, outs, length = total.shape
+    fresh = True
+    for phase, matrix in enumerate(unfolded.matrix):
+        rows, shifts = zip(*[(i, shift) for i, (p, shift) in enumerate(unfolded.taps) if p == phase], strict=True)
+        thick = weights[list(rows)].swapaxes(0, 1).reshape(groups, len(rows) * outs, -1)
+        part = thick @ matrix[..., : length + shifts[-1]]
+        for i, shift in enumerate(shifts):
+            piece = part[:, i * outs : (i + 1) * outs, shift : shift + length]
+            if fresh:
+                total[...] = piece
+                fresh = False
+            else:
+                total += piece
 
 
-def flat_weight_gradient(x: Any, g: Any, kernel: tuple[int, ...], pads: Any, dilation: tuple[int, ...]) -> Any:
+def flat_weight_gradient(x: Any, g: Any, kernel: tuple[int, ...], plan: Any) -> Any:
     """The weight's gradient: each unfolded matrix times the gradients, summed over chunks of samples."""
-    channels, outs = x.shape[1], g.shape[1]
-    unfolded = _Unfolded(x, kernel, pads, dilation, g.shape[2:], deep=True)
-    places = channels * kernel[1] * (kernel[0] if unfolded.whole else 1)
-    total = np.zeros((unfolded.products, places, outs), x.dtype)
-    part = np.empty((places, outs), x.dtype)
-    flat = np.zeros((outs, unfolded.length(unfolded.count)), g.dtype)
-    for start in range(0, len(x), unfolded.count):
-        samples = min(unfolded.count, len(x) - start)
-        if samples == 1:
-            grads = g[start].reshape(outs, -1)
-        else:
-            unfolded.inside(flat, samples)[...] = g[start : start + samples]
-            grads = flat[:, : unfolded.length(samples)]
+    w = np.empty((plan.groups, g.shape[1] // plan.groups, x.shape[1] // plan.groups, *kernel), x.dtype)
+    for part, inputs, grads in _groups(x, g, kernel[1], plan):
+        _weight_gradient(inputs, grads, plan, w[part])
+    return w.reshape(-1, *w.shape[2:])
+
+
+def _weight_gradient(x: Any, g: Any, plan: Any, out: Any) -> None:
+    """The gradient ``(groups, O, C, KH, KW)``, into ``out``."""
+    groups, outs, channels, *kernel = out.shape
+    places = channels * kernel[0] * kernel[1]
+    whole = _narrow(x, kernel[1]) or (groups == 1 and places * g[0, 0, 0].size < DEEP)
+    unfolded = _Unfolded(x, kernel, plan, g.shape[3:], whole)
+    products = 1 if whole else kernel[0]
+    total = np.zeros((products, groups, places // products, outs), x.dtype)
+    part = np.empty_like(total[0])
+    for start, samples, grads in unfolded.gradients(g):
         unfolded.load(start, samples)
-        for sum_, matrix in zip(total, unfolded.matrices(grads.shape[1]), strict=True):
-            sum_ += np.matmul(matrix, grads.T, out=part)
-    return np.ascontiguousarray(total.reshape(*kernel, channels, outs).transpose(3, 2, 0, 1))
+        for sum_, matrix in zip(total, unfolded.matrices(grads.shape[2]), strict=True):
+            sum_ += np.matmul(matrix, grads.swapaxes(1, 2), out=part)
+    taps = total.reshape(products, groups, kernel[0] // products, kernel[1], channels, outs)
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            out[..., i, j] = taps[i % products, :, i // products, j].swapaxes(1, 2)

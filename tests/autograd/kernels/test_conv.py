@@ -1,12 +1,15 @@
 """The convolution kernels against a convolution written out place by place."""
 
 import itertools
+import types
 
 import numpy as np
 import pytest
 
 from ddpflow.autograd.kernels import conv as kernels
 from ddpflow.autograd.kernels.conv import Plan
+
+OTHER = types.SimpleNamespace(**vars(np))  # the same functions, in a namespace for which there is no kernel
 
 
 def written_out(x, w, plan):
@@ -36,29 +39,38 @@ PLANS = [
     ((2, 4, 5, 5), (4, 1, 3, 3), Plan((1, 1), ((1, 1), (1, 1)), (1, 1), 4)),
     ((2, 2, 4, 3, 5), (3, 2, 2, 1, 3), Plan((1, 2, 1), ((0, 0), (1, 0), (1, 1)), (1, 1, 2), 1)),
     ((2, 3, 4, 4), (5, 3, 1, 1), Plan((1, 1), ((1, 1), (1, 1)), (1, 1), 1)),
+    ((2, 4, 9, 8), (6, 2, 3, 4), Plan((2, 3), ((1, 1), (0, 2)), (1, 2), 2)),
+    ((2, 3, 7, 6), (3, 1, 2, 2), Plan((3, 2), ((0, 4), (3, 0)), (3, 1), 3)),  # no window meets some of the input
+    ((2, 4, 3, 8), (2, 2, 1, 1), Plan((2, 4), ((3, 3), (2, 5)), (1, 1), 2)),  # and some windows meet none of it
+    ((2, 3, 5, 6, 7), (2, 3, 3, 2, 2), Plan((2, 1, 2), ((1, 1), (0, 1), (1, 0)), (1, 2, 1), 1)),
+    ((1, 4, 5, 4, 3), (4, 1, 3, 3, 2), Plan((1, 1, 1), ((1, 1), (1, 1), (0, 1)), (1, 1, 1), 4)),
+    ((3, 4, 11), (8, 2, 3), Plan((2,), ((1, 1),), (2,), 2)),
 ]
 
 
+@pytest.mark.parametrize("xp", [np, OTHER], ids=["numpy", "general"])
 @pytest.mark.parametrize(("shape", "weight", "plan"), PLANS, ids=[str(i) for i in range(len(PLANS))])
-def test_forward_is_the_sum_and_the_others_are_its_adjoints(rng, shape, weight, plan):
+def test_forward_is_the_sum_and_the_others_are_its_adjoints(rng, xp, shape, weight, plan):
     """``<g, conv(x, w)>`` equals ``<input_gradient(g, w), x>`` and ``<weight_gradient(x, g), w>``."""
     x, w = rng.standard_normal(shape), rng.standard_normal(weight)
     size = plan.output_size(shape[2:], weight[2:])
     expected = written_out(x, w, plan)
-    np.testing.assert_allclose(kernels.forward(np, x, w, None, plan, size), expected, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(kernels.forward(xp, x, w, None, plan, size), expected, rtol=1e-10, atol=1e-11)
     bias = rng.standard_normal(len(w))
-    moved = kernels.forward(np, x, w, bias, plan, size) - expected
+    moved = kernels.forward(xp, x, w, bias, plan, size) - expected
     np.testing.assert_allclose(np.moveaxis(moved, 1, -1), np.broadcast_to(bias, np.moveaxis(moved, 1, -1).shape))
     g = rng.standard_normal(expected.shape)
     dot = (g * expected).sum()
-    gx = kernels.input_gradient(np, g, w, shape[2:], plan)
-    gw = kernels.weight_gradient(np, x, g, weight[2:], plan)
+    gx = kernels.input_gradient(xp, g, w, shape[2:], plan)
+    gw = kernels.weight_gradient(xp, x, g, weight[2:], plan)
     assert gx.shape == x.shape and gw.shape == w.shape
     assert (gx * x).sum() == pytest.approx(dot)
     assert (gw * w).sum() == pytest.approx(dot)
     # adjoint in every direction, not only along x and w themselves
     other = rng.standard_normal(shape)
     assert (gx * other).sum() == pytest.approx((g * written_out(other, w, plan)).sum())
+    other = rng.standard_normal(weight)
+    assert (gw * other).sum() == pytest.approx((g * written_out(x, other, plan)).sum())
 
 
 def test_windows_of_a_kernel():
