@@ -21,6 +21,8 @@ __all__ = [
     "copy_to_pinned",
     "current_gpu",
     "device_of",
+    "gpu_array",
+    "lies_on_gpu",
     "lies_pinned",
     "mark_modified",
     "move",
@@ -71,6 +73,7 @@ class Device:
 
 
 _CPU = Device("cpu")
+_DLPACK_GPU = (2, 13)  # DLPack's kinds of devices: CUDA's memory, and CUDA's managed memory
 # What launchers call a process's number on its host: torchrun and ddprun, Open MPI, Slurm, MPICH.
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID")
 
@@ -90,6 +93,26 @@ def array_module(array: Any) -> Any:
     if cupy is not None and isinstance(array, cupy.ndarray):
         return cupy
     return np
+
+
+def lies_on_gpu(value: Any) -> bool:
+    """Whether a value is an array on a GPU, of CuPy or of another library."""
+    if hasattr(value, "__cuda_array_interface__"):
+        return True
+    place = getattr(value, "__dlpack_device__", None)
+    return place is not None and place()[0] in _DLPACK_GPU
+
+
+def gpu_array(value: Any) -> Any:
+    """CuPy's array on the memory of an array on a GPU: itself, or one that shares another library's memory.
+
+    By DLPack where the other library has it: then the current stream waits for what wrote the memory, and the host for
+    nothing. By ``__cuda_array_interface__`` otherwise: the host waits for the stream that the interface names, if any.
+    """
+    cupy = required_cupy()
+    if isinstance(value, cupy.ndarray):
+        return value
+    return cupy.from_dlpack(value) if hasattr(value, "__dlpack__") else cupy.asarray(value)
 
 
 def device_of(array: Any) -> Device:

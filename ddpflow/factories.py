@@ -11,7 +11,7 @@ import numpy as np
 from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.inference import default_of, from_data, module_of, placed, shape_of
 from ddpflow.autograd.tensor import Tensor
-from ddpflow.device import Device
+from ddpflow.device import gpu_array, lies_on_gpu
 from ddpflow.dtype import as_numpy, dtype_of, get_default_dtype
 from ddpflow.errors import DtypeError, ShapeError
 
@@ -67,7 +67,8 @@ def tensor(
                 [3, 4]])
     """
     array = from_data(data, dtype)
-    if array is getattr(data, "array", data) or getattr(array, "base", None) is not None:
+    shared = array is getattr(data, "array", data) or getattr(array, "base", None) is not None
+    if shared or (type(array) is not np.ndarray and lies_on_gpu(data)):
         array = array.copy()
     return placed(array, device, requires_grad, pin_memory)
 
@@ -102,10 +103,17 @@ def from_numpy(ndarray: Any) -> Tensor:
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor on the same memory as any object with ``__dlpack__``, such as a PyTorch or CuPy array."""
-    if ext_tensor.__dlpack_device__()[0] == 1:
-        return wrap(np.from_dlpack(ext_tensor))
-    return wrap(module_of(Device("cuda", ext_tensor.__dlpack_device__()[1])).from_dlpack(ext_tensor))
+    """A tensor on the same memory as any object with ``__dlpack__``, such as a PyTorch, JAX or CuPy array.
+
+    On a GPU the current stream waits for what wrote the memory, and the host for nothing. The other way it is the same:
+    ``torch.from_dlpack``, ``jax.dlpack.from_dlpack`` and ``cupy.from_dlpack`` take tensors.
+
+    Raises:
+        DtypeError: When tensors have no such element type.
+    """
+    array = gpu_array(ext_tensor) if lies_on_gpu(ext_tensor) else np.from_dlpack(ext_tensor)
+    dtype_of(array.dtype)
+    return wrap(array)
 
 
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:

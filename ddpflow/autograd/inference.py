@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpflow.autograd.base import TensorBase, wrap
 from ddpflow.autograd.quiet import QUIET, restore, silence
-from ddpflow.device import array_module, as_device, current_gpu, move, pinned, required_cupy
+from ddpflow.device import array_module, as_device, current_gpu, gpu_array, lies_on_gpu, move, pinned, required_cupy
 from ddpflow.dtype import as_numpy, dtype_of, get_default_dtype, promote_types
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
@@ -40,7 +40,8 @@ def _converted(data: Any, dtype: Any) -> Any:
     wanted = None if dtype is None else as_numpy(dtype)
     if isinstance(data, TensorBase):
         data = data.array
-    if isinstance(data, np.ndarray) or hasattr(data, "__cuda_array_interface__"):
+    if isinstance(data, np.ndarray) or lies_on_gpu(data):
+        data = data if isinstance(data, np.ndarray) else gpu_array(data)
         dtype_of(data.dtype)
         if type(data) is not np.ndarray and isinstance(data, np.ndarray):
             data = data.view(np.ndarray)

@@ -14,7 +14,7 @@ from ddpflow.autograd.printing import tensor_repr
 from ddpflow.autograd.shape_methods import ShapeMethods
 from ddpflow.autograd.tensor_methods import TensorMethods
 from ddpflow.autograd.views import refresh
-from ddpflow.device import Device, array_module, device_of
+from ddpflow.device import Device, array_module, device_of, gpu_array
 from ddpflow.dtype import DType, dtype_of, is_floating
 from ddpflow.errors import AutogradError, DeviceError, DtypeError, ShapeError
 
@@ -58,8 +58,10 @@ class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
     def __init__(self, data: Any = (), requires_grad: bool = False) -> None:
         if isinstance(data, TensorBase):
             array = data.array
-        elif type(data) is np.ndarray or hasattr(data, "__cuda_array_interface__"):
+        elif type(data) is np.ndarray:
             array = data
+        elif hasattr(data, "__cuda_array_interface__"):
+            array = gpu_array(data)
         else:
             array = np.array(data, dtype=np.float32)
         dtype_of(array.dtype)
@@ -310,6 +312,8 @@ class Tensor(TensorMethods, ShapeMethods, InplaceMethods, ConversionMethods):
     def __cuda_array_interface__(self) -> Any:
         if not self.is_cuda:
             raise AttributeError("a CPU tensor has no __cuda_array_interface__")
+        if self.needs_grad:
+            raise AutogradError("__cuda_array_interface__ of a tensor that requires grad: call detach() first")
         return self.array.__cuda_array_interface__
 
     def item(self) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from ddpflow.autograd.kernels.cuda import address_table
 from ddpflow.random import _threads
 from tests.doubles import memory, nccl, raw_kernels, timeline
+from tests.doubles.exchange import from_dlpack, from_interface
 from tests.doubles.graphs import Graph, MemoryPool, recorded, using_allocator
 from tests.doubles.host import PinnedMemoryPointer, pointer_attributes, send
 from tests.doubles.memory import NAMES, call, fresh_array, launch, ndarray
@@ -105,6 +106,8 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = F
     if isinstance(a, (list, tuple)) and a and isinstance(a[0], ndarray):
         stacked = call(np.stack, "stack", (list(a),), {})
         return stacked if dtype is None else stacked.astype(dtype, copy=False)
+    if hasattr(a, "__cuda_array_interface__"):
+        return from_interface(a)
     if not isinstance(a, (np.ndarray, list, tuple, bool, int, float, complex, np.generic)):
         raise TypeError(f"Implicit conversion of {type(a)} to a device array")
     host = np.array(a, dtype=dtype)
@@ -256,7 +259,7 @@ def build() -> dict[str, ModuleType]:
     cupy.inf, cupy.nan, cupy.pi, cupy.e, cupy.newaxis, cupy.dtype = np.inf, np.nan, np.pi, np.e, None, np.dtype
     cupy.finfo, cupy.iinfo = np.finfo, np.iinfo
     cupy.ndarray, cupy.ufunc, cupy.RawModule = ndarray, ufunc, raw_kernels.RawModule
-    cupy.asarray, cupy.array = _asarray, _array
+    cupy.asarray, cupy.array, cupy.from_dlpack = _asarray, _array, from_dlpack
     cupy.ascontiguousarray = lambda a, dtype=None: a if a._a.flags.c_contiguous and a.ndim else a.copy()
     cupy.asnumpy = lambda a, stream=None, order="C", out=None, blocking=True: (
         a.get(order=order, out=out) if isinstance(a, ndarray) else np.asarray(a)

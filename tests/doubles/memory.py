@@ -120,11 +120,6 @@ class ndarray:
     def imag(self, value: Any) -> None:
         self.imag[...] = value
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False), "version": 3,
-                "strides": None if self.flags.c_contiguous else self.strides, "stream": 1}  # fmt: skip
-
     def __len__(self) -> int:
         return len(self._a)
 
