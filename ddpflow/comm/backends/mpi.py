@@ -25,6 +25,7 @@ from ddpflow.comm.backends.mpi_engine import (
     MpiWork,
     Phases,
     ReceiveWork,
+    free_closed,
 )
 from ddpflow.comm.backends.mpi_meeting import meet
 from ddpflow.comm.env import CommSettings, ProcessContext
@@ -46,6 +47,7 @@ class MpiBackend(Backend):
     def __init__(self, spec: GroupSpec, comm: Any) -> None:
         super().__init__(spec)
         self._engine = Engine(comm, self, CommSettings.from_env().chunk_bytes)
+        self._closed = False
 
     @classmethod
     def bootstrap(cls, context: ProcessContext) -> ProcessContext:
@@ -68,6 +70,7 @@ class MpiBackend(Backend):
             )
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise BackendUnavailable("this MPI was initialised without thread support; do not set mpi4py.rc.threads")
+        free_closed()
         members = world.Get_group().Incl(list(spec.ranks))
         comm = world.Create_group(members, zlib.crc32(spec.name.encode()) % 30_000)
         members.Free()
@@ -280,10 +283,11 @@ class MpiBackend(Backend):
         MPI.COMM_WORLD.Abort(1)
 
     def close(self, timeout_s: float) -> None:
-        """Says goodbye, and lets messages under way arrive."""
+        """Says goodbye, and lets messages under way arrive; the communicator goes once all ranks have said goodbye."""
         engine = self._engine
-        if MPI.Is_finalized():
+        if self._closed or MPI.Is_finalized():
             return
+        self._closed = True
         with engine.lock:
             engine.post(engine.others, LEFT, [engine.last_seq])
         deadline = time.monotonic() + timeout_s
@@ -291,8 +295,9 @@ class MpiBackend(Backend):
             with engine.lock:
                 engine.progress()
                 if engine.is_idle and (not engine.works or self.failure is not None):
-                    return
+                    break
             time.sleep(0.0005)
+        engine.free_when_left()
 
     # Helpers
 

@@ -6,6 +6,7 @@ arrived: a deadline can name the others. Larger data then goes by non-blocking p
     limited size.
 """
 
+import contextlib
 import struct
 import threading
 import time
@@ -34,6 +35,7 @@ __all__ = [
     "Phases",
     "ReceiveWork",
     "Transfer",
+    "free_closed",
 ]
 
 COLLECTIVE, MESSAGE, ABORTED, LEFT, GAVE_UP = range(1, 6)
@@ -51,6 +53,7 @@ _LONGEST_SLEEP_S = 0.001
 Phases = Callable[[dict[int, memoryview]], Iterator[list[Any]]]
 # MPI may have been started for one thread at a time.
 _mpi_lock = threading.RLock()
+_closed: list["Engine"] = []  # engines of groups that this rank has left, whose communicators still exist
 
 
 class Transfer:
@@ -121,6 +124,8 @@ class Engine:
 
     def pump(self, misses: int = 1) -> None:
         """Takes in packets until so many polls have found none, and forgets those that have gone out."""
+        if self.comm == MPI.COMM_NULL:
+            return
         if self._sending:
             self._sending = [entry for entry in self._sending if not entry[0].Test()]
         status = MPI.Status()
@@ -178,6 +183,29 @@ class Engine:
                 work.end(failure)
         self.works = [work for work in self.works if not work.ended]
 
+    def free_when_left(self) -> None:
+        """Has the communicator freed once all ranks have left the group; to be called when this one has."""
+        with self.lock:
+            _closed.append(self)
+        free_closed()
+
+    def free(self) -> bool:
+        """Frees the communicator once all ranks have left in good order; returns whether there is no more to be done.
+
+        Nobody is waited for: MPI_Comm_free is collective, but made to be local (MPI 4.1, section 7.4.3). Where a rank
+        has failed, or something is still under way, the communicator stays until MPI ends.
+        """
+        if self.backend.failure is not None or self.works:
+            return True
+        self.pump(_CAREFUL_MISSES)
+        if self.aborted:
+            return True
+        if not self.is_idle or len(self.left) < len(self.others):
+            return False
+        self.comm.Free()
+        self.others = []
+        return True
+
     def _match(self) -> None:
         """Gives messages that have come to the receives that ask for them, both in order."""
         self.receives = [receive for receive in self.receives if not receive.ended]
@@ -188,6 +216,14 @@ class Engine:
                     self.receives.remove(receive)
                     receive.take(source, number, dtype, length, payload)
                     break
+
+
+def free_closed() -> None:
+    """Frees the communicators of groups that all their ranks have left."""
+    with _mpi_lock:
+        if not MPI.Is_finalized():
+            with contextlib.suppress(MPI.Exception):  # a peer's process is gone: what is left ends with MPI
+                _closed[:] = [engine for engine in _closed if not engine.free()]
 
 
 class MpiWork(Work):

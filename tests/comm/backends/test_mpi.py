@@ -84,6 +84,22 @@ def test_a_second_thread_and_a_late_rank():
     assert run_ranks(overlap, 2, "mpi") == [5, 5]
 
 
+def many_groups(rank: int) -> None:
+    """Makes and leaves more groups than MPICH has communicators (2048), one rank sooner than the other."""
+    for number in range(2100):
+        group = dist.new_group([0, 1])
+        if number % 500 == rank:
+            time.sleep(0.01)
+        dist.all_reduce(x := np.array([rank + 1.0]), group=group)
+        assert x[0] == 3.0
+        dist.destroy_process_group(group)
+
+
+def test_communicators_are_freed():
+    """A job may make and leave groups as often as it likes."""
+    run_ranks(many_groups, 2, "mpi", timeout_s=200)
+
+
 HEAD = """
 import sys, time
 import numpy as np

@@ -22,13 +22,14 @@ from ddpflow.comm.backends.mpi_engine import (
     MpiWork,
     ReceiveWork,
     Transfer,
+    free_closed,
 )
 from ddpflow.comm.backends.solo import SoloBackend
 from ddpflow.comm.env import ProcessContext
 from ddpflow.comm.failure import FailureWatch
 from ddpflow.comm.signature import Call, Kind, Signature, dtype_code
 from ddpflow.comm.store import HashStore
-from ddpflow.errors import CollectiveTimeout, MismatchError, PeerError
+from ddpflow.errors import CollectiveTimeout, CommError, MismatchError, PeerError
 
 F8 = dtype_code(np.dtype("f8"))
 
@@ -194,3 +195,35 @@ def test_pieces():
         assert len(requests) == 2 * pieces
         MPI.Request.Waitall(requests)
         assert target.tolist() == source.tolist()
+
+
+def test_the_communicator_goes_when_all_have_left(engine):
+    """Not before the last rank has said goodbye, and without waiting for it; a later look at it does no harm."""
+    engine.comm = MPI.COMM_SELF.Dup()
+    engine.free_when_left()
+    packet(engine, 0, LEFT, 2)
+    free_closed()
+    assert engine.comm != MPI.COMM_NULL
+    packet(engine, 2, LEFT, 2)
+    free_closed()
+    assert engine.comm == MPI.COMM_NULL
+    engine.progress()
+    free_closed()
+
+
+@pytest.mark.parametrize("why", ["own failure", "a peer's", "work under way"])
+def test_the_communicator_of_a_broken_group_stays(engine, why):
+    """After a failure on either side, or with work under way, freeing could be waited for in vain."""
+    engine.comm = comm = MPI.COMM_SELF.Dup()
+    if why == "own failure":
+        engine.backend.fail(CommError("on purpose"))
+    elif why == "a peer's":
+        packet(engine, 0, ABORTED, payload=b"on purpose")
+    else:
+        collective(engine)
+    packet(engine, 0, LEFT, 2)
+    packet(engine, 2, LEFT, 2)
+    for _ in range(2):
+        engine.free_when_left()
+        assert engine.comm != MPI.COMM_NULL
+    comm.Free()
