@@ -14,6 +14,7 @@ from typing import Any
 __all__ = [
     "adam",
     "address_table",
+    "attention_weights",
     "batch_norm",
     "batch_norm_backward",
     "class_weights",
@@ -169,6 +170,17 @@ def log_softmax(xp: Any, x: Any) -> Any:
 def log_softmax_backward(xp: Any, g: Any, y: Any) -> Any:
     """The input's gradient from the output's and the output."""
     return _rows_of(xp, "log_softmax_backward", g, y)
+
+
+def attention_weights(xp: Any, scores: Any, scale: float, causal: bool) -> Any:
+    """Softmax of ``scale * scores``, ``(*, queries, keys)``, over all keys or those up to a query's place."""
+    scores = xp.ascontiguousarray(scores)
+    queries, width = scores.shape[-2:]
+    p = xp.empty(scores.shape, scores.dtype)
+    rows = scores.size // width
+    args = (scores, p, rows, width, queries, float(scale), causal)
+    _by_row(xp, "softmax", "attention_weights", scores, rows, width, args)
+    return p
 
 
 def class_weights(xp: Any, target: Any, weight: Any, ignored: int, classes: int, dtype: Any) -> tuple[Any, Any, Any]:

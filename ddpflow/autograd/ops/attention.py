@@ -5,6 +5,8 @@ import math
 import numpy as np
 
 from ddpflow.autograd.kernels import attention as kernels
+from ddpflow.autograd.kernels import cuda
+from ddpflow.autograd.kernels.softmax import softmax_backward
 from ddpflow.autograd.op import Bools, apply, op
 from ddpflow.autograd.ops.dropout import draw_keep
 from ddpflow.errors import ShapeError, ValueRangeError
@@ -54,22 +56,27 @@ def attention(xp, query, key, value, mask, keep, scale, keep_scale=1.0, causal=F
     wide = [x if x is None or x.dtype.itemsize != 2 else x.astype(xp.float32) for x in (query, key, value, mask)]
     q, k, v, m = wide
     d = None if keep is None else keep * keep_scale
-    scores = q @ k.swapaxes(-1, -2) * scale
-    if causal:
-        m = causal_mask.op.rule(xp, q, q.shape[-2], k.shape[-2])
-    if m is not None:
-        scores = scores + m
-    p = _safe_softmax(xp, scores)
+    p = _weights(xp, q @ k.swapaxes(-1, -2), m, scale, causal)
     dropped = p if d is None else p * d
 
     def vjp(g):
         ds = g @ v.swapaxes(-1, -2)
         if d is not None:
             ds = ds * d
-        ds = p * (ds - (ds * p).sum(-1, keepdims=True))
+        ds = softmax_backward(xp, ds, p, -1)
         return ds @ k * scale, ds.swapaxes(-1, -2) @ q * scale, dropped.swapaxes(-1, -2) @ g, ds, None
 
     return (dropped @ v).astype(query.dtype), vjp
+
+
+def _weights(xp, scores, mask, scale, causal):
+    """The weights of the keys, from the products of queries and keys."""
+    if mask is not None and not causal:
+        scores, scale = scores * scale + mask, 1.0
+    if cuda.fits(xp, scores):
+        return cuda.attention_weights(xp, scores, scale, causal)
+    scores = scores * scale
+    return _safe_softmax(xp, scores + causal_mask.op.rule(xp, scores, *scores.shape[-2:]) if causal else scores)
 
 
 def _by_block(query, key, value, mask, keep, scale, keep_scale, causal):

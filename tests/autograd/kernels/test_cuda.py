@@ -95,6 +95,21 @@ def test_softmax_of_extremes(cupy, width, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3, 5), (2, 6, 3), (3, 40, 70), (2, 1200)], ids=str)
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_weights(cupy, shape, causal, dtype):
+    """Only what a query sees gets weights; zeros for a query that sees nothing."""
+    x, wide = numbers(shape, dtype)
+    wide[..., 0, :] = x[..., 0, :] = -np.inf
+    scaled = np.where(np.tri(*shape[-2:], dtype=bool) | (not causal), wide * 0.25, -np.inf)
+    e = np.exp(scaled - np.maximum(scaled.max(-1, keepdims=True), -1e300))
+    expected = e / np.maximum(e.sum(-1, keepdims=True), 1e-300)
+    found = cuda.attention_weights(cupy, cupy.asarray(x), 0.25, causal)
+    close(found, expected, dtype)
+    assert (found.get()[expected == 0] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (7, 33), (2, 1500)], ids=str)
 def test_cross_entropy(cupy, shape, dtype):
     """Loss, logarithm of the sum, and gradient; a row whose scale is 0 gets zeros whatever it holds."""
