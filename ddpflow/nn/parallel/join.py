@@ -146,8 +146,14 @@ class Join:
         if self._enabled:
             proxy = JoinGroup(self._group, self)
             self._scope.enter_context(group_scope(proxy))
-            for joinable in self.joinables:
-                joinable.enter_join(proxy)
+            entered: list[Joinable] = []
+            try:
+                for joinable in self.joinables:
+                    joinable.enter_join(proxy)
+                    entered.append(joinable)
+            except BaseException:
+                self._leave(entered, None)
+                raise
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -158,9 +164,12 @@ class Join:
             if kind is None:
                 last = self._answer()
         finally:
-            self._scope.close()
-            for joinable in self.joinables:
-                joinable.leave_join(last)
+            self._leave(self.joinables, last)
+
+    def _leave(self, joinables: Sequence[Joinable], last: int | None) -> None:
+        self._scope.close()
+        for joinable in joinables:
+            joinable.leave_join(last)
 
     def announce(self, kind: Kind, array: Any, detail: int = 0) -> int:
         """Tell the ranks without work what comes; returns how many ranks take part with values of their own.

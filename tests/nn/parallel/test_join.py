@@ -157,6 +157,31 @@ def test_an_exception_inside_is_not_answered_for(world):
     assert isinstance(first, CommError) and "bad batch" in str(first)
 
 
+class _Refusing:
+    """Communicates, but not inside Join."""
+
+    def join_group(self):
+        return dist.current_group()
+
+    def enter_join(self, group):
+        raise CommError("not inside Join")
+
+
+def _entering(rank):
+    ddp = DDP(Weights(1.0))
+    group = dist.current_group()
+    with pytest.raises(CommError, match="not inside Join"), Join([ddp, _Refusing()]):
+        pass
+    assert dist.current_group() is group
+    total(ddp(tensor(rank + 1.0))).backward()  # which another rank that has gone on would have to answer inside Join
+    return ddp.module.w0.grad.item()
+
+
+def test_a_block_that_cannot_be_entered_leaves_nothing_behind(world):
+    """The group is the one from before, for functional calls and for the joinables that had entered."""
+    assert world(_entering, 2) == [1.5, 1.5]
+
+
 def test_a_world_of_one():
     """Alone there is nobody to wait for."""
     ddp = DDP(Weights(1.0))
