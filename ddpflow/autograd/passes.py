@@ -17,7 +17,7 @@ class Pass:
         on_error: What runs when it ends in an exception, in place of the callbacks.
     """
 
-    __slots__ = ("__weakref__", "callbacks", "on_error", "on_nested")
+    __slots__ = ("callbacks", "on_error", "on_nested")
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []

@@ -42,7 +42,7 @@ class Bucket:
         self.names = list(names)
         self._params = [weakref.ref(p) for p in params]
         self._last = last
-        self._copies: dict[Any, Bucket] = {}
+        self._copies: dict[Any, Bucket] = {}  # by the dtype in which a compressing hook sends them
         arrays = [p.array for p in params]
         xp = array_module(arrays[0])
         self._empty = group.empty if xp is np else xp.empty  # on a GPU any memory will do
@@ -87,21 +87,6 @@ class Bucket:
         array = unwrap(tensor)
         if array is not self.flat:
             self.flat[...] = array.reshape(-1)
-
-    def copy_as(self, dtype: Any) -> "Bucket":
-        """A bucket of the same parameters in another dtype, for compressed communication; kept for the next step."""
-        copy = self._copies.get(dtype)
-        if copy is None:
-            copy = self._copies[dtype] = Bucket.__new__(Bucket)
-            copy.__dict__.update(self.__dict__)
-            copy._copies = {}
-            copy.flat = self._empty(self.flat.size, dtype)
-            copy.views = [
-                copy.flat[start : start + v.size].reshape(v.shape)
-                for start, v in zip(self.offsets, self.views, strict=True)
-            ]
-            copy.grads = [wrap(view) for view in copy.views]
-        return copy
 
     @property
     def nbytes(self) -> int:

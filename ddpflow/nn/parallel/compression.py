@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ddpflow.autograd.base import wrap
 from ddpflow.comm.work import ChainedWork, Work
 from ddpflow.dtype import as_numpy, bfloat16
+from ddpflow.nn.parallel.bucket import Bucket
 from ddpflow.nn.parallel.comm_hooks import allreduce_hook, as_work
 
 __all__ = [
@@ -42,7 +44,7 @@ def compress_wrapper(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") ->
     """Another hook, run on a copy of the bucket in the dtype."""
 
     def compress(state: Any, bucket: Any) -> Work:
-        small = bucket.copy_as(dtype)
+        small = _copy_as(bucket, dtype)
         small.flat[...] = bucket.flat
         work = as_work(hook(state, small), small)
 
@@ -52,3 +54,19 @@ def compress_wrapper(hook: Callable[[Any, Any], Any], dtype: "np.dtype[Any]") ->
         return ChainedWork(work, decompress)
 
     return compress
+
+
+def _copy_as(bucket: Any, dtype: "np.dtype[Any]") -> Any:
+    """A bucket of the same parameters in another dtype; kept for the next step."""
+    copy = bucket._copies.get(dtype)
+    if copy is None:
+        copy = bucket._copies[dtype] = Bucket.__new__(Bucket)
+        copy.__dict__.update(bucket.__dict__)
+        copy._copies = {}
+        copy.flat = bucket._empty(bucket.flat.size, dtype)
+        copy.views = [
+            copy.flat[start : start + v.size].reshape(v.shape)
+            for start, v in zip(bucket.offsets, bucket.views, strict=True)
+        ]
+        copy.grads = [wrap(view) for view in copy.views]
+    return copy

@@ -33,7 +33,6 @@ __all__ = ["Reducer"]
 
 _next_number = count().__next__
 _reducers_of: weakref.WeakKeyDictionary[Any, "weakref.WeakSet[Reducer]"] = weakref.WeakKeyDictionary()
-_taking_part: weakref.WeakKeyDictionary[Pass, "list[Reducer]"] = weakref.WeakKeyDictionary()
 
 
 class Reducer:
@@ -162,13 +161,14 @@ class Reducer:
         self._missing = self._sizes.copy()
         self._works = []
         self.record = Recorder(len(self.buckets))
-        self._held = (self.static_graph and not self.rounds) or any(r._number < self._number for r in self._fellows)
+        is_oldest = len(self._fellows) == 1 or all(r._number >= self._number for r in self._fellows)
+        self._held = not is_oldest or (self.static_graph and not self.rounds)
         self._factor = 1.0 if self.weight is None else weight_factor(self.group, self.weight)
         if current is not None:
-            fellows = _taking_part.setdefault(current, [])
-            if not fellows:
-                current.callbacks.append(lambda: _finish(fellows))
-            fellows.append(self)
+            end = next((c for c in current.callbacks if c.__class__ is _End), None)
+            if end is None:
+                current.callbacks.append(end := _End())
+            end.reducers.append(self)
             current.on_nested.append(self._settle)
             current.on_error.append(self._give_up)
 
@@ -281,10 +281,15 @@ def _let_go(params: list[Any], buckets: list[Bucket], handles: list[Any]) -> Non
                 params[i].meta.home = None
 
 
-def _finish(reducers: list[Reducer]) -> None:
+class _End:
     """The end of a backward pass: every reducer that took part launches what it has left, then each waits."""
-    reducers.sort(key=lambda reducer: reducer._number)
-    for reducer in reducers:
-        reducer._launch_rest()
-    for reducer in reducers:
-        reducer._wait()
+
+    def __init__(self) -> None:
+        self.reducers: list[Reducer] = []
+
+    def __call__(self) -> None:
+        self.reducers.sort(key=lambda reducer: reducer._number)
+        for reducer in self.reducers:
+            reducer._launch_rest()
+        for reducer in self.reducers:
+            reducer._wait()
