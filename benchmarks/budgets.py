@@ -18,6 +18,8 @@ TRAIN = {
     ("train/cnn", 2): 1.15,
 }
 OTHER = {("op/forward", 1): 1.3, ("op/forward+backward", 1): 1.0, ("startup/launch", 2): 0.25}
+OPTIM = {(f"optim/{name}", 1): 1.0 for name in ("sgd", "adam", "adamw")}
+MEMORY = {(f"memory/{model}", 1): 1.0 for model in ("mlp", "deep", "gpt", "cnn")}
 # Figures that are compared with another figure of our own.
 IMPORT_TO_NUMPY = 1.4
 COPY_TO_ALL_REDUCE = 1 / 0.7  # at least 70 % of what memory bandwidth allows
@@ -50,4 +52,4 @@ def find(key: Key, peer: str) -> Budget:
         if peer == "torch":
             return Budget(beside, 0.05 if nbytes <= 256 * KB else 0.2)
         return Budget(beside, 1.3 if nbytes <= KB else 0.5 if nbytes >= MB else 1.0)
-    return Budget(key, {**TRAIN, **OTHER}.get(key) if peer == "torch" else None)
+    return Budget(key, {**TRAIN, **OTHER, **OPTIM, **MEMORY}.get(key) if peer == "torch" else None)

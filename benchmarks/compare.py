@@ -27,7 +27,7 @@ import budgets
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".venv-peer"
 TORCH = "torch==2.13.0"
-KINDS = ("train", "all_reduce", "op", "startup")
+KINDS = ("train", "all_reduce", "op", "optim", "memory", "startup")
 MODELS = ("mlp", "deep", "gpt", "cnn")
 
 
@@ -49,15 +49,18 @@ Figures = dict[tuple[str, int], Figure]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: medians of both sides, the rounds' ratios, and the largest ratio that was promised."""
+    """One line of the table: medians of both sides, the rounds' ratios, and the largest ratio that was promised.
+
+    Figures are milliseconds, or MB where the name begins with "memory".
+    """
 
     name: str
     world: int
     beside: str
-    ours_ms: float
-    ours_p99_ms: float
-    beside_ms: float
-    beside_p99_ms: float
+    ours: float
+    ours_p99: float
+    its: float
+    its_p99: float
     ratio: float
     low: float
     high: float
@@ -76,6 +79,10 @@ def plan(kinds: list[str], worlds: list[int], seconds: float) -> Iterator[Run]:
             yield Run("all_reduce.py", world, ("--seconds", str(seconds / 4)))
     if "op" in kinds:
         yield Run("op_overhead.py", 1, limit)
+    if "optim" in kinds:
+        yield Run("optimizer_step.py", 1, limit)
+    if "memory" in kinds:
+        yield Run("step_memory.py", 1)
     if "startup" in kinds:
         yield Run("startup.py", 2, ("--seconds", "0"), launches=True)
 
@@ -149,7 +156,8 @@ def table(rounds: list[dict[str, Figures]]) -> list[Row]:
 
 def sum_up(name: str, world: int, beside: str, pairs: list[tuple[Figure, Figure]], budget: float | None) -> Row:
     """Makes a row of the rounds' (ours, other) figures."""
-    ratios = sorted(ours["median_ms"] / other["median_ms"] for ours, other in pairs)
+    value, high = ("mb", "mb") if name.startswith("memory") else ("median_ms", "p99_ms")
+    ratios = sorted(ours[value] / other[value] for ours, other in pairs)
 
     def median(side: int, field: str) -> float:
         return statistics.median(pair[side][field] for pair in pairs)
@@ -158,10 +166,10 @@ def sum_up(name: str, world: int, beside: str, pairs: list[tuple[Figure, Figure]
         name=name,
         world=world,
         beside=beside,
-        ours_ms=median(0, "median_ms"),
-        ours_p99_ms=median(0, "p99_ms"),
-        beside_ms=median(1, "median_ms"),
-        beside_p99_ms=median(1, "p99_ms"),
+        ours=median(0, value),
+        ours_p99=median(0, high),
+        its=median(1, value),
+        its_p99=median(1, high),
         ratio=statistics.median(ratios),
         low=ratios[0],
         high=ratios[-1],
@@ -172,12 +180,12 @@ def sum_up(name: str, world: int, beside: str, pairs: list[tuple[Figure, Figure]
 
 def show(rows: list[Row]) -> None:
     """Prints the rows as a Markdown table."""
-    print("| figure | ranks | ddpflow, ms | beside | its ms | ratio (range of the rounds) | budget | |")
+    print("| figure | ranks | ddpflow, ms or MB | beside | its | ratio (range of the rounds) | budget | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
-        ours, other = f"{row.ours_ms:.4g}", f"{row.beside_ms:.4g}"
+        ours, other = f"{row.ours:.4g}", f"{row.its:.4g}"
         if row.name.startswith("all_reduce"):
-            ours, other = f"{ours} (p99 {row.ours_p99_ms:.3g})", f"{other} (p99 {row.beside_p99_ms:.3g})"
+            ours, other = f"{ours} (p99 {row.ours_p99:.3g})", f"{other} (p99 {row.its_p99:.3g})"
         spread = f"{row.ratio:.2f} ({row.low:.2f}-{row.high:.2f})"
         limit = "" if row.budget is None else f"{row.budget:.2f}"
         verdict = "" if row.budget is None else "within" if row.ratio <= row.budget else "**over**"

@@ -31,7 +31,7 @@ def test_ratio_is_the_median_of_the_rounds_ratios(compare):
     rounds = [{"ddpflow": {key: figure(a)}, "torch": {key: figure(b)}} for a, b in ((1, 2), (30, 40), (5, 20))]
     [row] = compare.table(rounds)
     assert (row.ratio, row.low, row.high, row.rounds) == (0.5, 0.25, 0.75, 3)
-    assert (row.ours_ms, row.beside_ms, row.ours_p99_ms) == (5, 20, 50)
+    assert (row.ours, row.its, row.ours_p99) == (5, 20, 50)
     assert (row.beside, row.budget) == ("torch", 0.65)
 
 
@@ -67,6 +67,13 @@ def test_registered_memory_is_compared_with_the_peers_only_kind(compare):
     assert [(row.beside, row.ratio, row.budget) for row in rows] == [("torch", 0.02, 0.05), ("mpi", 0.5, 1.3)]
 
 
+def test_memory_is_compared_in_megabytes(compare, capsys):
+    """A figure of memory has no times; its row shows MB."""
+    key = ("memory/cnn", 1)
+    compare.show(compare.table([{"ddpflow": {key: {"mb": 35.5}}, "torch": {key: {"mb": 71.0}}}]))
+    assert "| memory/cnn | 1 | 35.5 | torch | 71 | 0.50 (0.50-0.50) | 1.00 | within |" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "names"),
@@ -74,6 +81,8 @@ def test_registered_memory_is_compared_with_the_peers_only_kind(compare):
         (("train_step.py", "--only", "mlp,deep"), ["train/mlp", "train/deep"]),
         (("train_step.py", "--only", "cnn,gpt"), ["train/cnn", "train/gpt"]),
         (("op_overhead.py",), ["op/forward", "op/forward+backward"]),
+        (("optimizer_step.py",), ["optim/sgd", "optim/adam", "optim/adamw"]),
+        (("step_memory.py", "--only", "deep,mlp"), ["memory/deep", "memory/mlp"]),
         ((*LAUNCH, "train_step.py", "--only", "deep"), ["train/deep"]),
         (
             (*LAUNCH, "all_reduce.py", "--sizes", "1024,65536"),
@@ -99,7 +108,7 @@ def test_program_runs(command, names):
     lines = [line[line.index('{"side"') :] for line in result.stdout.splitlines() if '{"side"' in line]
     figures = [json.loads(line) for line in lines]
     assert [entry["name"] for entry in figures] == names
-    assert all(entry["side"] == "ddpflow" and entry["median_ms"] > 0 for entry in figures)
+    assert all(entry["side"] == "ddpflow" and entry.get("median_ms", entry.get("mb")) > 0 for entry in figures)
 
 
 @pytest.mark.slow
