@@ -66,7 +66,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._good_steps = 0
         self._stages: dict[int, int] = {}  # by optimizer
-        self._overflow: dict[int, bool] = {}
+        self._overflow: dict[int, Any] = {}  # by optimizer: a bool, or on a GPU an array until somebody must know
 
     def is_enabled(self) -> bool:
         """Whether it does anything."""
@@ -125,9 +125,9 @@ class GradScaler:
         self._overflow[id(optimizer)] = self._divide(optimizer)
         self._stages[id(optimizer)] = _UNSCALED
 
-    def _divide(self, optimizer: Any) -> bool:
-        """Unscale; True when a gradient is infinite or NaN."""
-        overflow = False
+    def _divide(self, optimizer: Any) -> Any:
+        """Unscale; true when a gradient is infinite or NaN, without a wait for a GPU's answer."""
+        overflow: Any = False
         factor = 1.0 / self._scale
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -140,7 +140,7 @@ class GradScaler:
                 with np.errstate(all="ignore"):
                     array *= array.dtype.type(factor)
                 grad.bump_version()
-                overflow = overflow or not bool(array_module(array).isfinite(array).all())
+                overflow = ~array_module(array).isfinite(array).all() | overflow
         return overflow
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,8 @@ class GradScaler:
             raise AutogradError("step() has already been called since the last update().")
         if stage == _READY:
             self.unscale_(optimizer)
-        result = None if self._overflow[id(optimizer)] else optimizer.step(*args, **kwargs)
+        overflow = self._overflow[id(optimizer)] = bool(self._overflow[id(optimizer)])
+        result = None if overflow else optimizer.step(*args, **kwargs)
         self._stages[id(optimizer)] = _STEPPED
         return result
 

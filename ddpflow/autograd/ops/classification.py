@@ -7,6 +7,7 @@ from ddpflow.autograd.kernels import softmax as kernels
 from ddpflow.autograd.op import Ints, apply, op
 from ddpflow.autograd.ops.dims import need_floating
 from ddpflow.autograd.ops.reduction import legacy_reduction
+from ddpflow.autograd.ops.selecting import masked_fill
 from ddpflow.autograd.ops.softmax import log_softmax
 from ddpflow.errors import DtypeError, IndexRangeError, ShapeError, ValueRangeError
 
@@ -172,9 +173,11 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     if reduction == "none":
         return loss
     total = loss.sum()
-    if reduction == "mean" and not coefficient.array.any():
-        return total + float("nan")
-    return total
+    if reduction != "mean":
+        return total
+    if coefficient.is_cuda:  # to ask would make the host wait
+        return masked_fill(total, ~coefficient.any(), float("nan"))
+    return total if coefficient.array.any() else total + float("nan")
 
 
 def _with_probabilities(input, target, weight, reduction, label_smoothing):
