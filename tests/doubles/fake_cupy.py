@@ -288,7 +288,7 @@ def build() -> dict[str, ModuleType]:
     cuda.cublas, core = ModuleType("cupy.cuda.cublas"), ModuleType("cupy._core")
     cuda.cublas.setMathMode = lambda handle, mode: state().math_modes.__setitem__(handle, mode)
     core.set_compute_type = lambda dtype, number: state().compute_types.__setitem__(np.dtype(dtype).name, number)
-    cuda.is_available = lambda: state().devices > 0
+    cuda.is_available, cuda.set_allocator = lambda: state().devices > 0, lambda allocator: None
     cupy.linalg, cupy.random, cupy.cuda, cupy.lib, lib.stride_tricks = linalg, random, cuda, lib, tricks
     # Like the real package, `cupy.cuda` has no attribute `nccl` before `cupy.cuda.nccl` was imported.
     found = {m.__name__: m for m in (cupy, linalg, random, cuda, runtime, lib, tricks, core)}

@@ -47,6 +47,19 @@ def test_benchmark(monkeypatch, capsys):
     assert found["name"] == "train/mlp/float32" and found["n"] == 2
 
 
+def test_kernel_benchmark(monkeypatch, capsys):
+    """benchmarks/gpu_kernels.py compares and times every kernel and its formula, which give the same."""
+    monkeypatch.syspath_prepend("benchmarks")
+    gpu_kernels = __import__("gpu_kernels")
+    for dtype, tolerance in (("float32", 1e-5), ("bfloat16", 2e-2)):
+        monkeypatch.setattr("sys.argv", ["gpu_kernels.py", "--once", "--dtype", dtype])
+        with installed():
+            gpu_kernels.main()
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert len(found) == 17 and all(f["name"].endswith(dtype) for f in found)
+        assert {f["name"]: f["difference"] for f in found if not f["difference"] < tolerance} == {}
+
+
 def test_the_figures_as_a_page(monkeypatch, tmp_path):
     """Figures of both sides stand beside each other; what is missing is open; the page keeps its text."""
     page = tmp_path / "gpu.md"
@@ -59,6 +72,19 @@ def test_the_figures_as_a_page(monkeypatch, tmp_path):
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| train/mlp/float32 | 1 | 2.000 | 4.000 | 0.50 |  |" in text
     assert "| all_reduce/1024 | 8 | 2.000 | open | open | bus_gb_per_s 3.5 |" in text
+
+
+def test_kernels_under_the_sanitizer(monkeypatch):
+    """Each tool watches the kernels for two dtypes; a missing program and what it finds are told."""
+    calls = []
+    monkeypatch.setattr(check, "run", lambda command, limit_s: calls.append(command) or (0, ""))
+    monkeypatch.setattr(check.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert check.sanitized("racecheck") is None and len(calls) == 2
+    assert calls[1][:3] == ["compute-sanitizer", "--tool", "racecheck"] and calls[1][-1] == "bfloat16"
+    monkeypatch.setattr(check, "run", lambda command, limit_s: (1, "Invalid __global__ write"))
+    assert "memcheck on the kernels for float32: Invalid __global__ write" in check.sanitized("memcheck")
+    monkeypatch.setattr(check.shutil, "which", lambda name: None)
+    assert "was not found" in check.sanitized("memcheck")
 
 
 def test_without_a_gpu(monkeypatch, capsys):

@@ -1,8 +1,8 @@
 """Everything that can be proved and measured on this machine's GPUs, in one go: `make gpu-check`.
 
-Runs the tests marked ``gpu``, the benchmarks for ddpflow and, where PyTorch with CUDA is found, for PyTorch beside it,
-and writes the figures into docs/gpu.md with date and versions. It says what it could not do, and the exit code is then
-not 0.
+Runs the tests marked ``gpu``, our kernels under compute-sanitizer, the benchmarks for ddpflow and, where PyTorch with
+CUDA is found, for PyTorch beside it, and writes the figures into docs/gpu.md with date and versions. It says what it
+could not do, and the exit code is then not 0.
 
     python tests/gpu/check.py [--peer-python /path/to/python/with/torch] [--dry-run]
 """
@@ -22,7 +22,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- figures: written by make gpu-check -->", "<!-- end of figures -->"
-TEST_LIMIT_S, BENCHMARK_LIMIT_S = 300, 120
+TEST_LIMIT_S, BENCHMARK_LIMIT_S, SANITIZER_LIMIT_S = 300, 120, 60
+ADDITIONS = ("bus_gb_per_s", "exposed", "formula_ms", "difference")  # what a figure may tell besides its time
 
 
 def run(command: list[str], limit_s: float, **variables: str) -> tuple[int, str]:
@@ -54,14 +55,30 @@ def versions() -> str:
     return output.strip() if code == 0 else f"unknown: {output.strip().splitlines()[-1]}"
 
 
-def figures(python: str, lib: str, ranks: int, dtype: str) -> tuple[list[dict[str, Any]], str | None]:
-    """Runs benchmarks/gpu.py; returns its figures, and what went wrong or None."""
+def command_for(python: str, lib: str, ranks: int, dtype: str) -> list[str]:
+    """How benchmarks/gpu.py is run for a library."""
     program = ["benchmarks/gpu.py", "--lib", lib, "--dtype", dtype]
     launcher = ["ddpflow.launch"] if lib == "ddpflow" else ["torch.distributed.run"]
-    command = [python, *program] if ranks == 1 else [python, "-m", *launcher, "--nproc-per-node", str(ranks), *program]
+    return [python, *program] if ranks == 1 else [python, "-m", *launcher, "--nproc-per-node", str(ranks), *program]
+
+
+def figures(command: list[str]) -> tuple[list[dict[str, Any]], str | None]:
+    """Runs a benchmark; returns its figures, and what went wrong or None."""
     code, output = run(command, BENCHMARK_LIMIT_S)
     found = [json.loads(line) for line in output.splitlines() if line.startswith('{"side"')]
     return found, None if code == 0 else f"{' '.join(command)} ended with code {code}: {output.strip()[-300:]}"
+
+
+def sanitized(tool: str) -> str | None:
+    """Runs each of our kernels under a tool of compute-sanitizer; returns what is wrong, or None."""
+    if shutil.which("compute-sanitizer") is None:
+        return f"compute-sanitizer was not found: the kernels were not run under its {tool}"
+    watched = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", sys.executable]
+    for dtype in ("float32", "bfloat16"):
+        code, output = run([*watched, "benchmarks/gpu_kernels.py", "--once", "--dtype", dtype], SANITIZER_LIMIT_S)
+        if code:
+            return f"compute-sanitizer's {tool} on the kernels for {dtype}: {output.strip()[-300:]}"
+    return None
 
 
 def table(found: list[dict[str, Any]]) -> list[str]:
@@ -74,7 +91,7 @@ def table(found: list[dict[str, Any]]) -> list[str]:
         ours, theirs = (sides.get(side, {}).get("median_ms") for side in ("ddpflow", "torch"))
         ratio = f"{ours / theirs:.2f}" if ours and theirs else "open"
         own = sides.get("ddpflow", {})
-        more = ", ".join(f"{key} {own[key]}" for key in ("bus_gb_per_s", "exposed") if own.get(key) is not None)
+        more = ", ".join(f"{key} {own[key]}" for key in ADDITIONS if own.get(key) is not None)
         shown = [f"{value:.3f}" if value else "open" for value in (ours, theirs)]
         lines.append(f"| {name} | {world} | {shown[0]} | {shown[1]} | {ratio} | {more} |")
     return lines
@@ -117,13 +134,15 @@ def main() -> int:
     other = peer(arguments.peer_python)
     if other is None:
         problems.append("no PyTorch with CUDA was found (--peer-python), so no ratio was measured")
-    for ranks in sorted({1, count}):
-        for dtype in ("float32", "bfloat16"):
-            for python, lib in ((sys.executable, "ddpflow"), (other, "torch")):
-                if python is not None:
-                    more, problem = figures(python, lib, ranks, dtype)
-                    found += more
-                    problems += [problem] if problem else []
+    sides = [(python, lib) for python, lib in ((sys.executable, "ddpflow"), (other, "torch")) if python is not None]
+    dtypes = ("float32", "bfloat16")
+    commands = [command_for(*side, ranks, dtype) for ranks in sorted({1, count}) for dtype in dtypes for side in sides]
+    commands += [[sys.executable, "benchmarks/gpu_kernels.py", "--dtype", dtype] for dtype in dtypes]
+    for command in commands:
+        more, problem = figures(command)
+        found += more
+        problems += [problem] if problem else []
+    problems += filter(None, map(sanitized, ("memcheck", "racecheck", "synccheck")))
     if count == 1:
         problems.append("one GPU: all-reduce bandwidth and overlap between GPUs were not measured")
     today = datetime.date.today().isoformat()

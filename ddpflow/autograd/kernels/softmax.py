@@ -41,8 +41,10 @@ def softmax(xp: Any, x: Any, axis: int) -> Any:
     if xp is not np:
         if cuda.fits_rows(xp, axis, x):
             return cuda.softmax(xp, x)
-        y = xp.exp(x - xp.amax(x, axis, keepdims=True))
-        return y / y.sum(axis, keepdims=True)
+        wide = _wide(xp, x)
+        y = xp.exp(wide - xp.amax(wide, axis, keepdims=True))
+        y = y / y.sum(axis, keepdims=True)
+        return y if y.dtype == x.dtype else y.astype(x.dtype)
     if not _rows(x, axis):
         wide = _wide(np, x)
         y = wide - wide.max(axis, keepdims=True)
@@ -71,8 +73,8 @@ def softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
     if xp is not np or not (_rows(y, axis) and _rows(g, axis) and g.dtype == y.dtype):
         if xp is not np and cuda.fits_rows(xp, axis, y, g):
             return cuda.softmax_backward(xp, g, y)
-        if xp is np and y.dtype.itemsize == 2:
-            wide = y.astype(np.float32)
+        if y.dtype.itemsize == 2:
+            wide = y.astype(xp.float32)
             return (wide * (g - (g * wide).sum(axis, keepdims=True))).astype(y.dtype)
         return y * (g - (g * y).sum(axis, keepdims=True))
     out = np.empty_like(y)
@@ -96,8 +98,10 @@ def log_softmax(xp: Any, x: Any, axis: int) -> Any:
     if xp is not np:
         if cuda.fits_rows(xp, axis, x):
             return cuda.log_softmax(xp, x)
-        y = x - xp.amax(x, axis, keepdims=True)
-        return y - xp.log(xp.exp(y).sum(axis, keepdims=True))
+        wide = _wide(xp, x)
+        y = wide - xp.amax(wide, axis, keepdims=True)
+        y = y - xp.log(xp.exp(y).sum(axis, keepdims=True))
+        return y if y.dtype == x.dtype else y.astype(x.dtype)
     if not _rows(x, axis):
         wide = _wide(np, x)
         y = wide - wide.max(axis, keepdims=True)
@@ -120,12 +124,12 @@ def log_softmax_backward(xp: Any, g: Any, y: Any, axis: int) -> Any:
         return g * 0
     if not y.size:
         return g
-    if xp is np and y.dtype.itemsize == 2:
-        wide = g.astype(np.float32)
-        return (wide - np.exp(y.astype(np.float32)) * wide.sum(axis, keepdims=True)).astype(y.dtype)
+    if xp is not np and cuda.fits_rows(xp, axis, y, g):
+        return cuda.log_softmax_backward(xp, g, y)
+    if y.dtype.itemsize == 2:
+        wide = g.astype(xp.float32)
+        return (wide - xp.exp(y.astype(xp.float32)) * wide.sum(axis, keepdims=True)).astype(y.dtype)
     if xp is not np:
-        if cuda.fits_rows(xp, axis, y, g):
-            return cuda.log_softmax_backward(xp, g, y)
         return g - xp.exp(y) * g.sum(axis, keepdims=True)
     out = np.exp(y)
     out *= g.sum(axis, keepdims=True)
