@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.base import meta_of
+from ddpflow.autograd.base import TensorBase, meta_of, wrap
 from ddpflow.autograd.kernels import cuda
-from ddpflow.device import array_module
+from ddpflow.device import array_module, unwrap
 from ddpflow.optim.optimizer import Optimizer, Params, check_range
 
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
@@ -51,7 +51,9 @@ class Adam(Optimizer):
         eps: Added to the denominator.
         weight_decay: Factor of the L2 penalty (decoupled from the gradient in `AdamW`).
         amsgrad: Use the largest of all past running means of the square (Reddi et al. 2018).
-        foreach, maximize, capturable, differentiable, fused: As in PyTorch; ``differentiable=True`` is refused.
+        foreach, maximize, differentiable, fused: As in PyTorch; ``differentiable=True`` is refused.
+        capturable: On a GPU, count the steps there, so that `step` can be part of a CUDA graph (`ddpflow.cuda.graph`);
+            the parameters are then updated one by one.
         decoupled_weight_decay: Decay as `AdamW` does.
     """
 
@@ -79,6 +81,7 @@ class Adam(Optimizer):
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
             "maximize": maximize,
+            "capturable": capturable,
             "differentiable": differentiable,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
@@ -91,8 +94,18 @@ class Adam(Optimizer):
             state["max_exp_avg_sq"] = xp.zeros_like(param)
         return state
 
+    def advance(self, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """Count the step: on the host, or for parameters on a GPU, with ``capturable``, there."""
+        if group["capturable"] and not isinstance(state["step"], TensorBase):
+            xp = array_module(unwrap(state["exp_avg"]))
+            if xp is not np:
+                state["step"] = wrap(xp.full((), state["step"], np.float32))
+        state["step"] += 1
+
     def update_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
         """On a GPU, one launch for all parameters of a dtype that are at the same step."""
+        if group["capturable"]:  # the launch is given the step as a number
+            return params
         if not params or params[0].array.__class__ is np.ndarray or type(self).update is not Adam.update:
             return params
         xp = array_module(params[0].array)
@@ -167,6 +180,7 @@ class AdamW(Adam):
             weight_decay,
             amsgrad,
             maximize=maximize,
+            capturable=capturable,
             differentiable=differentiable,
             decoupled_weight_decay=True,
         )

@@ -62,7 +62,7 @@ class Optimizer:
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         if defaults.pop("differentiable", False):
             raise ValueRangeError("differentiable=True is not supported: the step itself records no graph")
-        for ignored in ("foreach", "fused", "capturable"):
+        for ignored in ("foreach", "fused"):
             defaults.pop(ignored, None)  # ways of PyTorch to run the same arithmetic
         if isinstance(params, TensorBase):
             raise DtypeError("params must be an iterable of tensors or dicts, not one tensor: pass [tensor]")
@@ -163,7 +163,7 @@ class Optimizer:
             return "optimizer state made while a CUDA graph is captured would start anew at each replay: step() before"
         return (
             f"{type(self).__name__} counts its steps on the host, and each replay of a CUDA graph would have the same "
-            "count: call step() outside of the graph (SGD's can be captured)"
+            "count: call step() outside of the graph; Adam's can be captured with capturable=True, and SGD's"
         )
 
     def _update_blocks(self, xp: Any, work: Any, grad: Any, arrays: dict[str, Any], options: dict[str, Any]) -> None:
@@ -195,7 +195,7 @@ class Optimizer:
                 k: v if isinstance(v, (int, float)) or v is None else wrap(v)
                 for k, v in self.init_state(xp, work, options).items()
             }
-        if xp is not np and state and capturing() is not None and (fresh or "step" in state):
+        if xp is not np and state and capturing() is not None and (fresh or isinstance(state.get("step"), int | float)):
             raise DeviceError(self._capture_text(fresh))
         if "step" in state:
             self.advance(state, options)

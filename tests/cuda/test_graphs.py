@@ -15,7 +15,7 @@ from ddpflow.nn.parallel import DistributedDataParallel
 from tests.doubles.fake_cupy import installed
 from tests.doubles.timeline import state
 from tests.doubles.worlds import run_gpu_ranks
-from tests.gpu.bodies import integers, numbers, on_host, small_model
+from tests.gpu.bodies import close, integers, numbers, on_host, small_model
 
 
 @pytest.fixture
@@ -45,11 +45,18 @@ def test_capture_and_replay(gpu):
     assert y.tolist() == [11, 13, 15] and total.tolist() == [12, 16, 20]
 
 
-def training(place, dropout=0.0):
+CAPTURABLE = {
+    "SGD": lambda params: optim.SGD(params, 0.1, momentum=0.9, weight_decay=0.01),
+    "AdamW": lambda params: optim.AdamW(params, 0.01, capturable=True),
+    "Adam": lambda params: optim.Adam(params, 0.01, amsgrad=True, capturable=True),
+}
+
+
+def training(place, kind):
     """A model with an optimizer, its inputs, and a function that makes a step."""
     ddpflow.manual_seed(5)
-    model = nn.Sequential(small_model(), nn.Dropout(dropout)).to(place)
-    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=0.01)
+    model = small_model().to(place)
+    optimizer = CAPTURABLE[kind](model.parameters())
     x, y = numbers(7, 6).to(place), integers(3, 7).to(place)
 
     def step():
@@ -63,26 +70,28 @@ def training(place, dropout=0.0):
     return model, x, step
 
 
-def test_a_whole_step(gpu):
-    """Forward, backward, clipping and the optimizer's step, captured: replays end where eager steps end."""
-    model, x, step = training("cuda")
-    twin, other, eager = training("cuda")
-    step()
-    eager()
+@pytest.mark.parametrize("kind", CAPTURABLE)
+def test_a_whole_step(gpu, kind):
+    """Forward, backward, clipping and the optimizer's step: replays end where eager steps end, and where the CPU's do."""
+    model, x, step = training("cuda", kind)
+    twin, other, eager = training("cuda", kind)
+    on_cpu, third, host = training("cpu", kind)
+    for first in (step, eager, host):
+        first()
     graph = cuda.CUDAGraph()
     with cuda.graph(graph):
         loss = step()
     for k in range(3):
-        batch = numbers(7, 6, seed=k)
-        x.copy_(batch)
-        other.copy_(batch)
+        for inputs in (x, other, third):
+            inputs.copy_(numbers(7, 6, seed=k))
+        host()
         graph.replay()
         expected = eager()
         assert loss.item() == expected.item()
-    for ours, theirs in zip(
-        [*model.parameters(), *model.buffers()], [*twin.parameters(), *twin.buffers()], strict=True
-    ):
-        np.testing.assert_array_equal(on_host(ours.detach().array), on_host(theirs.detach().array))
+    ends = [[on_host(t.detach().array) for t in (*m.parameters(), *m.buffers())] for m in (model, twin, on_cpu)]
+    for ours, theirs, cpu in zip(*ends, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        close(ours, cpu, 1e-4, kind)
 
 
 def test_random_numbers_are_drawn_anew(gpu):
@@ -283,6 +292,19 @@ def test_optimizers_that_count(gpu):
         adam.step()
     with cuda.graph(cuda.CUDAGraph()):
         optim.SGD(model.parameters(), 0.1).step()
+    capturable = optim.Adam(model.parameters(), 0.1, capturable=True)
+    capturable.load_state_dict(adam.state_dict())  # of one that counts on the host: the next step moves the count
+    assert capturable.state[model.weight]["step"] == 1
+    capturable.param_groups[0]["capturable"] = True
+    with pytest.raises(DeviceError, match="capturable=True"), cuda.graph(cuda.CUDAGraph()):
+        capturable.step()
+    capturable.step()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        capturable.step()
+    graph.replay()
+    graph.replay()
+    assert capturable.state[model.weight]["step"].item() == 4
 
 
 def test_the_graph_keeps_its_memory(gpu):
