@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.kernels.cuda import address_table
+from ddpflow.autograd.kernels import cuda as kernels
 from ddpflow.random import _threads
 from tests.doubles import memory, nccl, raw_kernels, timeline
 from tests.doubles.exchange import from_dlpack, from_interface
@@ -258,7 +258,9 @@ def build() -> dict[str, ModuleType]:
             setattr(cupy, name, value)
     cupy.inf, cupy.nan, cupy.pi, cupy.e, cupy.newaxis, cupy.dtype = np.inf, np.nan, np.pi, np.e, None, np.dtype
     cupy.finfo, cupy.iinfo = np.finfo, np.iinfo
-    cupy.ndarray, cupy.ufunc, cupy.RawModule = ndarray, ufunc, raw_kernels.RawModule
+    cupy.ndarray, cupy.ufunc = ndarray, ufunc
+    if raw_kernels.COMPILER:
+        cupy.RawModule = raw_kernels.RawModule
     cupy.asarray, cupy.array, cupy.from_dlpack = _asarray, _array, from_dlpack
     cupy.ascontiguousarray = lambda a, dtype=None: a if a._a.flags.c_contiguous and a.ndim else a.copy()
     cupy.asnumpy = lambda a, stream=None, order="C", out=None, blocking=True: (
@@ -310,7 +312,8 @@ def installed(devices: int = 1) -> Iterator[timeline.State]:
         yield state()
         assert not state().violations, state().violations
     finally:
-        address_table.cache_clear()
+        kernels.address_table.cache_clear()
+        kernels.compiled.cache_clear()
         for key in [key for key in _threads.by_device if key[0] == "cuda"]:
             del _threads.by_device[key]
         for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:

@@ -5,6 +5,8 @@ pointer, integers for ``long long``, floats for ``double``, contiguous memory, t
 may only read (``const``) counts as read on the current stream, the rest as written. A pointer to pointers is a table of
 addresses: each has to lie in memory of this device, and its type says what is done there.
 
+Without g++ the stand-in has no `RawModule`, and what is run on it takes the formulas.
+
 The kernel gets copies between guards: whoever writes outside an array, or where it may only read, is found.
 It proves nothing about GPUs but that the source computes what it should.
 """
@@ -30,6 +32,8 @@ from tests.doubles.memory import Memory, ndarray
 from tests.doubles.nccl import array_at
 
 HERE = Path(__file__).parent
+COMPILER = shutil.which("g++")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ is missing: CUDA kernels cannot be emulated")
 CACHE = HERE.parents[1] / ".pytest_cache" / "kernels"
 GUARD = 256  # bytes on either side of an array
 _DTYPES = {"float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16"}
@@ -81,21 +85,18 @@ def library(code: str) -> ctypes.PyDLL:
 
 @functools.cache
 def _library(code: str) -> ctypes.PyDLL:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is missing: CUDA kernels cannot be emulated")
     names = re.findall(r'extern "C" __global__ void (\w+)\(', code)
     text = '#include "cuda_emulation.h"\n' + code + "".join(_entry(code, name) for name in names)
     include = HERE / "include"
     options = ["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-Wall", "-Werror", f"-I{include}"]
     headers = b"".join(path.read_bytes() for path in sorted(include.iterdir()))
-    key = hashlib.sha256(text.encode() + headers + repr([compiler, *options]).encode()).hexdigest()[:24]
+    key = hashlib.sha256(text.encode() + headers + repr([COMPILER, *options]).encode()).hexdigest()[:24]
     target = CACHE / f"{key}.so"
     if not target.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         fresh = CACHE / f"{key}.{os.getpid()}"
         done = subprocess.run(
-            [compiler, *options, "-x", "c++", "-", "-o", str(fresh)], input=text, capture_output=True, text=True
+            [str(COMPILER), *options, "-x", "c++", "-", "-o", str(fresh)], input=text, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         fresh.replace(target)

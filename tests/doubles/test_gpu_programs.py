@@ -6,6 +6,7 @@ import runpy
 import pytest
 
 from tests.doubles.fake_cupy import installed
+from tests.doubles.raw_kernels import needs_compiler
 from tests.doubles.worlds import ALONE, BOTH, run_gpu_ranks
 from tests.gpu import check, ranks, test_step
 from tests.gpu.bodies import close, integers, numbers
@@ -47,6 +48,7 @@ def test_benchmark(monkeypatch, capsys):
     assert found["name"] == "train/mlp/float32" and found["n"] == 2
 
 
+@needs_compiler
 def test_kernel_benchmark(monkeypatch, capsys):
     """benchmarks/gpu_kernels.py compares and times every kernel and its formula, which give the same."""
     monkeypatch.syspath_prepend("benchmarks")

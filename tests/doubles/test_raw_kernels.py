@@ -1,16 +1,16 @@
 """The emulation of CUDA kernels: it computes what they say, and finds what a GPU would hang on or read wrongly."""
 
 import importlib
-import shutil
 
 import numpy as np
 import pytest
 
 from ddpflow.dtype import as_numpy
 from tests.doubles.fake_cupy import installed
+from tests.doubles.raw_kernels import needs_compiler
 from tests.doubles.timeline import StreamOrderError, state
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is missing: CUDA kernels cannot be emulated")
+pytestmark = needs_compiler
 
 CODE = """
 #include <cuda_fp16.h>

@@ -6,6 +6,7 @@ import pytest
 import ddpflow as flow
 from ddpflow.optim import Adam, Adamax, AdamW, NAdam, RAdam
 from tests.doubles.fake_cupy import installed
+from tests.doubles.raw_kernels import needs_compiler
 from tests.doubles.timeline import state
 
 B1, B2, EPS, LR, WD = 0.9, 0.99, 1e-6, 0.05, 0.1
@@ -116,6 +117,7 @@ def trained(cls, place, options, kinds=KINDS, missing=(), change=None):
     return [p.detach().float().cpu().numpy() for p in params], launches, optimizer
 
 
+@needs_compiler
 @pytest.mark.parametrize("cls", [Adam, AdamW])
 @pytest.mark.parametrize("options", [{}, {"amsgrad": True, "maximize": True}], ids=str)
 def test_one_launch_on_a_gpu(cls, options):
@@ -130,6 +132,7 @@ def test_one_launch_on_a_gpu(cls, options):
         np.testing.assert_allclose(ours, cpu, rtol=1e-2 if len(cpu) in (6, 7) else 2e-5, atol=1e-5)
 
 
+@needs_compiler
 def test_parameters_that_miss_steps_on_a_gpu():
     """Parameters at different steps take a launch for each step number; one without a gradient stays as it is."""
     missing = {(0, 1), (2, 2)}

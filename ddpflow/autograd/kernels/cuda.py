@@ -8,7 +8,7 @@ array functions beside its caller, which serves where the kernel does not.
 import itertools
 import os
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "batch_norm",
     "batch_norm_backward",
     "class_weights",
+    "compiled",
     "cross_entropy",
     "cross_entropy_backward",
     "fits",
@@ -44,9 +45,7 @@ _TYPES = {
     "f": ("float", "float", "f", ""),
     "d": ("double", "double", "d", ""),
 }
-_OPTIONS = ("-std=c++17",)
 _THREADS = 256
-_kernels: dict[tuple[str, str, str], Any] = {}
 
 
 def source(family: str, dtype: str, params: str) -> str:
@@ -108,12 +107,14 @@ def fits_normalized(xp: Any, x: Any, weight: Any, bias: Any = None) -> bool:
 
 def _launch(xp: Any, family: str, name: str, x: Any, grid: Any, block: Any, args: Any, params: Any = None) -> None:
     """Run a kernel on the current stream; the types are those of ``x`` and of ``params``, or of ``x`` alone."""
-    key = (name, x.dtype.char, x.dtype.char if params is None else params.dtype.char)
-    kernel = _kernels.get(key)
-    if kernel is None:
-        module = xp.RawModule(code=source(family, *key[1:]), options=_OPTIONS)
-        kernel = _kernels[key] = module.get_function(name)
-    kernel(grid, block, args)
+    dtype = x.dtype.char
+    compiled(xp, family, name, dtype, dtype if params is None else params.dtype.char)(grid, block, args)
+
+
+@cache
+def compiled(xp: Any, family: str, name: str, dtype: str, params: str) -> Any:
+    """A kernel, ready to be launched; CuPy compiles it, for each device, and keeps what it compiled on disk."""
+    return xp.RawModule(code=source(family, dtype, params), options=("-std=c++17",)).get_function(name)
 
 
 def _by_row(xp: Any, family: str, name: str, x: Any, rows: int, width: int, args: Any, params: Any = None) -> None:
