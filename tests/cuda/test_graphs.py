@@ -72,7 +72,7 @@ def training(place, kind):
 
 @pytest.mark.parametrize("kind", CAPTURABLE)
 def test_a_whole_step(gpu, kind):
-    """Forward, backward, clipping and the optimizer's step: replays end where eager steps end, and where the CPU's do."""
+    """Forward, backward, clipping and the optimizer's step: replays end where eager steps and the CPU's end."""
     model, x, step = training("cuda", kind)
     twin, other, eager = training("cuda", kind)
     on_cpu, third, host = training("cpu", kind)

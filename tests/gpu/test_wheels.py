@@ -1,17 +1,20 @@
 """The real CuPy and NCCL wheels: what they can do without a GPU, and that the stand-in offers nothing they lack."""
 
+import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
 import ddpflow
-from ddpflow import cuda
+from ddpflow import backends, cuda
 from ddpflow.comm.backends.nccl_communicator import load_nccl
 from ddpflow.comm.backends.nccl_errors import error_text
 from ddpflow.comm.backends.nccl_meeting import encode_id
 from ddpflow.comm.registry import load_backend
 from ddpflow.errors import BackendUnavailable, DeviceError
+from ddpflow.utils.data import DataLoader
 from tests.conftest import why_no_cuda
 from tests.doubles.memory import NAMES
 
@@ -39,14 +42,51 @@ def test_the_stand_in_offers_nothing_more():
     missing += [f"Generator.{name}" for name in NAMES["generator"] if not hasattr(cupy.random.Generator, name)]
     missing += [f"ufunc.{name}" for name in NAMES["ufunc_methods"] if not hasattr(cupy.ufunc, name)]
     for owner, names in {
-        cupy.cuda.Stream: "wait_event record done synchronize use null ptds is_non_blocking priority",
+        cupy.cuda.Stream: "wait_event record done synchronize use null ptds is_non_blocking priority begin_capture "
+        "end_capture is_capturing",
+        cupy.cuda.Graph: "launch",
+        cupy.cuda.MemoryPool: "malloc",
         cupy.cuda.Event: "record done synchronize",
-        cupy.cuda.Device: "use synchronize compute_capability pci_bus_id mem_info",
-        cupy.cuda: "get_current_stream get_elapsed_time is_available runtime",
-        cupy.cuda.runtime: "getDeviceCount getDevice getDeviceProperties runtimeGetVersion CUDARuntimeError",
+        cupy.cuda.Device: "use synchronize compute_capability pci_bus_id mem_info cublas_handle",
+        cupy.cuda: "get_current_stream get_elapsed_time is_available runtime alloc_pinned_memory using_allocator",
+        cupy.cuda.runtime: "getDeviceCount getDevice getDeviceProperties runtimeGetVersion CUDARuntimeError "
+        "pointerGetAttributes memoryTypeHost streamCaptureModeGlobal streamCaptureModeThreadLocal "
+        "streamCaptureModeRelaxed",
+        cupy._core: "set_compute_type",
+        cupy.ndarray: "__dlpack__ __dlpack_device__ __cuda_array_interface__",
     }.items():
         missing += [f"{owner.__name__}.{name}" for name in names.split() if not hasattr(owner, name)]
     assert missing == []
+
+
+def test_numbers_that_are_given_by_hand():
+    """What CuPy has no public name for, or one that may move, is still what we took it for."""
+    from cupy._core import _routines_linalg
+
+    from ddpflow import precision
+
+    assert precision._DEFAULT_WAY == _routines_linalg.COMPUTE_TYPE_DEFAULT
+    assert precision._TF32_WAY == _routines_linalg.COMPUTE_TYPE_TF32
+    assert cupy.cuda.runtime.memoryTypeHost == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (cupy.asarray, "blocking"),
+        (cupy.from_dlpack, "device copy"),
+        (cupy.ndarray.get, "out blocking"),
+        (cupy.ndarray.__dlpack__, "stream max_version dl_device copy"),
+        (cupy.cuda.Stream.begin_capture, "mode"),
+    ],
+)
+def test_keywords(function, names):
+    """Keywords that we pass, or that others pass to what we hand on, are there."""
+    try:
+        found = set(inspect.signature(function).parameters)
+    except ValueError:  # a compiled function tells them in the first line of its text
+        found = set(re.findall(r"\w+", function.__doc__.splitlines()[0]))
+    assert set(names.split()) <= found
 
 
 @needs_nccl
@@ -110,3 +150,19 @@ def test_errors_without_a_gpu():
     with pytest.raises(BackendUnavailable, match="backend 'nccl' is not available: CuPy is installed but"):
         load_backend("nccl")
     assert (ddpflow.ones(2) + 1).tolist() == [2, 2]
+
+
+@without_gpu
+def test_gpu_options_without_a_gpu():
+    """What scripts set for a GPU is taken on a machine without one, and CUDA graphs say what is missing."""
+    x = ddpflow.arange(3.0)
+    assert x.pin_memory() is x and not x.is_pinned() and not ddpflow.ones(2, pin_memory=True).is_pinned()
+    (batch,) = DataLoader([1.0, 2.0], 2, pin_memory=True)
+    assert batch.tolist() == [1, 2]
+    try:
+        backends.cuda.matmul.allow_tf32 = True
+    finally:
+        backends.cuda.matmul.allow_tf32 = False
+    for call in (cuda.CUDAGraph, cuda.is_current_stream_capturing, cuda.graph_pool_handle):
+        with pytest.raises(DeviceError, match="GPU"):
+            call()
