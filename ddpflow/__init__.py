@@ -59,6 +59,7 @@ from ddpflow.autograd.ops.softmax import log_softmax, softmax
 from ddpflow.autograd.ops.sorting import *
 from ddpflow.autograd.ops.special import *
 from ddpflow.autograd.ops.statistics import *
+from ddpflow.autograd.ops.strided import as_strided
 from ddpflow.autograd.printing import set_printoptions
 from ddpflow.autograd.tensor import Size, Tensor
 from ddpflow.compat import *
@@ -133,6 +134,7 @@ __all__ = [
     "Size",
     "Tensor",
     "__version__",
+    "as_strided",
     "bfloat16",
     "bool",
     "cdist",

@@ -32,6 +32,7 @@ __all__ = [
     "logspace",
     "ones",
     "ones_like",
+    "polar",
     "scalar_tensor",
     "tensor",
     "tril_indices",
@@ -131,6 +132,13 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     if real.dtype != imag.dtype or not real.dtype.is_floating_point:
         raise ShapeError(f"complex() takes two tensors of one floating dtype, not {real.dtype} and {imag.dtype}")
     return real + imag * 1j  # type: ignore[no-any-return]
+
+
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """Complex numbers of their absolute values and angles in radians, which have one floating dtype."""
+    if abs.dtype != angle.dtype or not abs.dtype.is_floating_point:
+        raise ShapeError(f"polar() takes two tensors of one floating dtype, not {abs.dtype} and {angle.dtype}")
+    return complex(abs * angle.cos(), abs * angle.sin())
 
 
 # --- filled ---

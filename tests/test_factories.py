@@ -213,3 +213,14 @@ def test_frombuffer():
     assert made.tolist() == [2, 3]
     made[0] = 7
     assert np.frombuffer(memory, np.int32)[1] == 7
+
+
+def test_polar():
+    """Absolute values and angles; both get gradients; other dtypes are refused."""
+    size, angle = ddpflow.tensor([2.0, 3.0], requires_grad=True), ddpflow.tensor([0.0, np.pi / 2])
+    found = ddpflow.polar(size, angle)
+    np.testing.assert_allclose(found.detach().numpy(), [2, 3j], atol=1e-6)
+    found.real.sum().backward()
+    assert size.grad.tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
+    with pytest.raises(RuntimeError, match="one floating dtype"):
+        ddpflow.polar(size, angle.double())

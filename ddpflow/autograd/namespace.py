@@ -41,6 +41,7 @@ class _Linalg:
     cholesky = staticmethod(matrices.cholesky_lower)
     eigh = staticmethod(matrices.eigh)
     qr = staticmethod(matrices.reduced_qr)
+    pinv = staticmethod(matrices.pseudo_inverse)
 
     @staticmethod
     def svd(a: Any, full_matrices: bool = False) -> Any:
@@ -96,6 +97,7 @@ class _Namespace:
     copysign = staticmethod(pairwise.copysign)
     logaddexp = staticmethod(pairwise.logaddexp)
     logaddexp2 = staticmethod(pairwise.logaddexp2)
+    frexp = staticmethod(elementwise.significand_exponent)
     floor = staticmethod(rounding.floor)
     ceil = staticmethod(rounding.ceil)
     trunc = staticmethod(rounding.trunc)

@@ -15,6 +15,7 @@ from ddpflow.autograd.ops import (
     selecting,
     shape,
     sorting,
+    strided,
 )
 
 __all__ = ["ShapeMethods"]
@@ -51,6 +52,7 @@ class ShapeMethods(TensorBase):
     ravel = shape.ravel
     diagonal = diagonals.diagonal
     unfold = shape.unfold
+    as_strided = strided.as_strided
 
     # taking apart
     split = joining.split

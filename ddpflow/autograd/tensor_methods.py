@@ -87,6 +87,7 @@ class TensorMethods(TensorBase):
     gcd = pairwise.gcd
     lcm = pairwise.lcm
     ldexp = pairwise.ldexp
+    frexp = elementwise.frexp
 
     # compare
     eq = compare.eq

@@ -50,7 +50,8 @@ def note_view(
     if result is not source:
         owner = getattr(result, "base", None)
         if owner is None or (owner is not source and owner is not source.base):
-            return  # a copy, as reshape makes of what it cannot view
+            if not array_module(result).may_share_memory(result, source):  # as views of any strides do, without a base
+                return  # a copy, as reshape makes of what it cannot view
     base_meta = meta_of(base)
     meta = tensor.meta
     if meta is None:

@@ -34,7 +34,7 @@ _MATRICES = [
     "slogdet",
     "solve_matrix",
 ]
-NO_HALF |= dict.fromkeys(_MATRICES, "LAPACK has no half precision; PyTorch refuses as well")
+NO_HALF |= dict.fromkeys([*_MATRICES, "pseudo_inverse"], "LAPACK has no half precision; PyTorch refuses as well")
 NO_BFLOAT16 = {
     "histc": "NumPy's histogram takes no bfloat16",
     "scatter_extreme": "the sample's values are equal in bfloat16, so the gradient is shared differently",

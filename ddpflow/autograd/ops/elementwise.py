@@ -3,6 +3,8 @@
 import math
 
 from ddpflow.autograd.op import Floats, Ints, op
+from ddpflow.autograd.ops.dims import named_result
+from ddpflow.errors import DtypeError
 
 __all__ = [
     "acos",
@@ -23,6 +25,7 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "frexp",
     "log",
     "log10",
     "log1p",
@@ -225,6 +228,27 @@ def nan_to_num(xp, input, nan=0.0, posinf=None, neginf=None):
         return input.copy(), lambda g: g
     out = xp.nan_to_num(input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
     return out, lambda g: xp.where(xp.isfinite(input), g, 0)
+
+
+@op(samples=[(Floats((3, 4), 0.51, 0.98),), (Floats((3,), -7.9, -4.1),), (Floats((), 2.1, 3.9),)], several=True)
+def significand_exponent(xp, input):
+    """``m, e`` with ``input = m * 2 ** e``, an int32 e and m from 0.5 to 1 in magnitude, or 0."""
+    found, exponent = xp.frexp(input)
+    return (found, exponent), (lambda g, _: g * xp.exp2(-xp.frexp(input)[1].astype(input.dtype)),)
+
+
+_FrexpResult = named_result("frexp", "mantissa", "exponent")
+
+
+def frexp(input):
+    """Significands from 0.5 to 1 in magnitude (0 for 0) and int32 exponents of 2, as a named tuple.
+
+    Raises:
+        DtypeError: For integers.
+    """
+    if input.array.dtype.kind in "biuc":
+        raise DtypeError(f"frexp() takes floating tensors, not {input.dtype}")
+    return _FrexpResult(*significand_exponent(input))
 
 
 @op(samples=[((3, 4),), ((),)])

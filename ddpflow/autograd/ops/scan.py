@@ -1,11 +1,12 @@
-"""Running sums, products and extremes along a dimension."""
+"""Running sums, products and extremes along a dimension; differences of neighbours."""
 
 from ddpflow.autograd.op import Ints, op
 from ddpflow.autograd.ops.dims import axis_of, named_result, narrow, wide
+from ddpflow.autograd.ops.extents import dims_of
 from ddpflow.autograd.ops.gathering import gather
 from ddpflow.autograd.ops.joining import cat
 from ddpflow.dtype import as_numpy
-from ddpflow.errors import ShapeError
+from ddpflow.errors import ShapeError, ValueRangeError
 
 __all__ = [
     "cummax",
@@ -14,6 +15,7 @@ __all__ = [
     "cumsum",
     "cumulative_trapezoid",
     "diff",
+    "gradient",
     "logcumsumexp",
     "trapezoid",
     "trapz",
@@ -179,6 +181,58 @@ def _areas(y, x, dx, dim):
     else:
         steps = diff(x, dim=dim)
     return total * steps / 2
+
+
+def gradient(input, *, spacing=None, dim=None, edge_order=1):
+    """The slope of a function along dimensions, from its values at points (PyTorch's ``gradient``).
+
+    Inside, the slopes to both neighbours, each weighted with the distance to the other one (of second order).
+
+    Args:
+        input: The values.
+        spacing: The distance of neighbours, a number for each dimension, or a vector of coordinates for each; one
+            number serves them all. 1 by default.
+        dim: A dimension or several; all by default.
+        edge_order: 1 to take the slope to the only neighbour at both ends, 2 for that of a parabola through three.
+
+    Returns:
+        A list with a tensor of the input's shape for each dimension.
+
+    Raises:
+        ShapeError: When there are not as many spacings as dimensions, or not more than ``edge_order`` elements.
+        ValueRangeError: For another ``edge_order``.
+
+    Example:
+        >>> import ddpflow
+        >>> ddpflow.gradient(ddpflow.tensor([0.0, 1.0, 4.0, 9.0]))[0].tolist()  # of x ** 2
+        [1.0, 2.0, 4.0, 5.0]
+    """
+    axes = tuple(range(input.array.ndim)) if dim is None else dims_of(dim, input.array.ndim)
+    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [1 if spacing is None else spacing] * len(axes)
+    if len(steps) != len(axes):
+        raise ShapeError(f"gradient() needs one spacing for each of {len(axes)} dimensions, got {len(steps)}")
+    if edge_order not in (1, 2):
+        raise ValueRangeError(f"gradient(): edge_order is 1 or 2, not {edge_order}")
+    return [_slope(input, axis, step, edge_order) for axis, step in zip(axes, steps, strict=True)]
+
+
+def _slope(y, axis, spacing, edge_order):
+    length, lead = y.array.shape[axis], (slice(None),) * axis
+    if length <= edge_order:
+        raise ShapeError(f"gradient() needs more than {edge_order} elements along a dimension, got {length}")
+    tail = (1,) * (y.array.ndim - 1 - axis)
+    steps = (
+        diff(spacing).reshape((-1, *tail)) if hasattr(spacing, "array") else y.new_full((length - 1, *tail), spacing)
+    )
+    slopes = diff(y, dim=axis) / steps
+    before, after = steps[:-1], steps[1:]
+    left, right = slopes[(*lead, slice(0, -1))], slopes[(*lead, slice(1, None))]
+    inner = (left * after + right * before) / (before + after)
+    first, last = slopes[(*lead, slice(0, 1))], slopes[(*lead, slice(-1, None))]
+    if edge_order == 2:
+        bend = (right - left) / (before + after)
+        first, last = first - bend[(*lead, slice(0, 1))] * steps[:1], last + bend[(*lead, slice(-1, None))] * steps[-1:]
+    return cat([first, inner, last], axis)
 
 
 trapz = trapezoid

@@ -85,3 +85,15 @@ def test_a_list_is_no_tensor():
     """Plain numbers and lists are refused with the way to make a tensor of them."""
     with pytest.raises(TypeError, match=r"exp\(\) takes a tensor, not list; make one with ddpflow.tensor"):
         ddpflow.exp([1.0])
+
+
+def test_frexp():
+    """Significands and exponents by name, with ``input = mantissa * 2 ** exponent``; integers are refused."""
+    x = ddpflow.tensor([12.0, -0.375, 0.0], requires_grad=True)
+    found = ddpflow.frexp(x)
+    assert found.mantissa.tolist() == [0.75, -0.75, 0.0] and found.exponent.tolist() == [4, -1, 0]
+    assert found.exponent.dtype is ddpflow.int32
+    (found.mantissa * ddpflow.tensor([2.0, 3.0, 5.0])).sum().backward()
+    assert x.grad.tolist() == [2 / 16, 3 * 2, 5]
+    with pytest.raises(TypeError, match="floating"):
+        ddpflow.tensor([3]).frexp()

@@ -143,3 +143,10 @@ def test_bad_matrices():
         ddpflow.svd(ones(3))
     with pytest.raises(TypeError, match="det.*float16"):
         ddpflow.det(ones(2, 2, dtype="float16"))
+
+
+def test_pinverse_of_singular_matrices(rng):
+    """Where the rank is kept, the gradient is that of finite differences although singular values are zero."""
+    left, right = (ddpflow.tensor(rng.standard_normal((4, 2)), requires_grad=True) for _ in range(2))
+    assert gradcheck(lambda a, b: ddpflow.pinverse(a @ b.T, 1e-9), (left, right))
+    assert gradgradcheck(lambda a, b: ddpflow.pinverse(a @ b.T, 1e-9), (left, right))

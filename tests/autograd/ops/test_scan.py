@@ -76,3 +76,29 @@ def test_logcumsumexp_with_infinities():
     assert y.tolist() == [-float("inf"), -float("inf"), 0.0, 1e4]
     y[2:].sum().backward()
     assert x.grad.tolist() == [0.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_gradient_is_numpys(rng, edge_order):
+    """At even and uneven points, over all dimensions and some."""
+    y, points = rng.standard_normal((4, 5)), np.cumsum(rng.random(5) + 0.1)
+    for spacing, dim, theirs in (
+        (None, None, np.gradient(y, edge_order=edge_order)),
+        (0.5, (1, 0), np.gradient(y, 0.5, axis=(1, 0), edge_order=edge_order)),
+        ([2.0, 3.0], None, np.gradient(y, 2.0, 3.0, edge_order=edge_order)),
+        ([tensor(points)], 1, [np.gradient(y, points, axis=1, edge_order=edge_order)]),
+    ):
+        found = ddpflow.gradient(tensor(y), spacing=spacing, dim=dim, edge_order=edge_order)
+        assert len(found) == len(theirs)
+        for own, other in zip(found, theirs, strict=True):
+            np.testing.assert_allclose(own.numpy(), other, rtol=1e-12, atol=1e-13)
+
+
+def test_gradient_refuses():
+    """Too few points, spacings for other dimensions, and no such order."""
+    with pytest.raises(RuntimeError, match="more than 2 elements"):
+        ddpflow.gradient(tensor([1.0, 2.0]), edge_order=2)
+    with pytest.raises(RuntimeError, match="each of 1 dimensions, got 2"):
+        ddpflow.gradient(tensor([1.0, 2.0]), spacing=[1.0, 2.0])
+    with pytest.raises(ValueError, match="1 or 2"):
+        ddpflow.gradient(tensor([1.0, 2.0]), edge_order=3)
