@@ -5,19 +5,9 @@ captured work must not be asked, and what the graph uses must live as long as th
 """
 
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 __all__ = ["Capture", "capturing", "set_capture"]
-
-
-class Replayed(Protocol):
-    """Who wants to know of a graph's replays."""
-
-    def before_replay(self) -> None:
-        """Called before each."""
-
-    def after_replay(self) -> None:
-        """Called after each, when the current stream has been given the graph."""
 
 
 class Capture:
@@ -25,16 +15,16 @@ class Capture:
 
     Attributes:
         kept: What must live as long as the graph.
-        parties: Who took part and is to be told of replays.
+        parties: Who took part and is to be told of replays, by its methods ``before_replay`` and ``after_replay``.
     """
 
     __slots__ = ("kept", "parties")
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
-        self.parties: list[Replayed] = []
+        self.parties: list[Any] = []
 
-    def keep(self, value: Any, party: Replayed | None = None) -> None:
+    def keep(self, value: Any, party: Any = None) -> None:
         """Keep something for the graph, and note who gave it."""
         self.kept.append(value)
         if party is not None and party not in self.parties:

@@ -9,7 +9,7 @@ from typing import Any
 from ddpflow.capture import Capture, capturing, set_capture
 from ddpflow.cuda.streams import Stream
 from ddpflow.cuda.streams import stream as on_stream
-from ddpflow.device import current_gpu, required_cupy
+from ddpflow.device import current_gpu, required_cupy, usable_cupy
 from ddpflow.errors import DeviceError
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"]
@@ -185,5 +185,6 @@ def graph_pool_handle() -> Any:
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether this thread's current stream is being captured."""
-    return bool(required_cupy().cuda.get_current_stream().is_capturing())
+    """Whether this thread's current stream is being captured; False without a GPU."""
+    cupy = usable_cupy()
+    return cupy is not None and bool(cupy.cuda.get_current_stream().is_capturing())

@@ -163,6 +163,7 @@ def test_gpu_options_without_a_gpu():
         backends.cuda.matmul.allow_tf32 = True
     finally:
         backends.cuda.matmul.allow_tf32 = False
-    for call in (cuda.CUDAGraph, cuda.is_current_stream_capturing, cuda.graph_pool_handle):
+    assert cuda.is_current_stream_capturing() is False
+    for call in (cuda.CUDAGraph, cuda.graph_pool_handle):
         with pytest.raises(DeviceError, match="GPU"):
             call()
