@@ -26,6 +26,7 @@ from ddpflow.nn.modules.adaptive_pooling import (
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
 )
+from ddpflow.nn.modules.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from ddpflow.nn.modules.attention import (
     MultiheadAttention,
 )
@@ -207,6 +208,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
