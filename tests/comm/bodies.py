@@ -262,7 +262,7 @@ def registered(rank: int) -> None:
     """Communication memory takes part like any other, whole and in slices, and mixed with ordinary memory."""
     n = dist.get_world_size()
     group = dist.current_group()
-    buffers = [group.empty(k, dtype) for k, dtype in ((10, "f4"), (5000, "f8"), (0, "f4"), (300_000, "f4"))]
+    buffers = [group.empty(k, dtype) for k, dtype in ((10, "f4"), (50_000, "f8"), (0, "f4"), (300_000, "f4"))]
     for buffer in buffers:
         base = np.arange(buffer.size, dtype=buffer.dtype) % 97
         buffer[:] = base * (rank + 1)
@@ -274,10 +274,10 @@ def registered(rank: int) -> None:
             expected = np.full(buffer.size, rank, buffer.dtype)
             expected[2:7] = sum(range(n))
             same(buffer, expected)
-    own = buffers[1] if rank == 0 else np.empty(5000)
-    own[:] = np.arange(5000.0) + rank
+    own = buffers[1] if rank == 0 else np.empty(50_000)
+    own[:] = np.arange(50_000.0) + rank
     dist.all_reduce(own)
-    same(np.array(own), n * np.arange(5000.0) + sum(range(n)))
+    same(np.array(own), n * np.arange(50_000.0) + sum(range(n)))
     dist.broadcast(own, 0)
 
 
