@@ -1,6 +1,6 @@
 """Helpers for modules and their parameters: PyTorch's ``torch.nn.utils``."""
 
-from ddpflow.nn.utils import rnn
+from ddpflow.nn.utils import parametrizations, parametrize, rnn
 from ddpflow.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from ddpflow.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from ddpflow.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
@@ -12,6 +12,8 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",

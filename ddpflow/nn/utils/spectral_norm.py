@@ -46,12 +46,15 @@ class SpectralNorm:
 
     def compute_weight(self, module: Module, iterate: bool) -> Any:
         """The normalized weight; with ``iterate``, after improving the estimate in place."""
-        weight = getattr(module, f"{self.name}_orig")
-        u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
+        weight, u, v = (getattr(module, f"{self.name}_{suffix}") for suffix in ("orig", "u", "v"))
+        return self.normalized(weight, u, v, self.n_power_iterations if iterate else 0)
+
+    def normalized(self, weight: Tensor, u: Tensor, v: Tensor, steps: int) -> Any:
+        """The weight over its spectral norm, by the vectors u and v after so many steps, which change them in place."""
         matrix = self.as_matrix(weight)
-        if iterate:
+        if steps:
             rows, left, right = matrix.array, u.array, v.array
-            for _ in range(self.n_power_iterations):
+            for _ in range(steps):
                 right = self._unit(rows.T @ left)
                 left = self._unit(rows @ right)
             with no_grad():
@@ -60,6 +63,13 @@ class SpectralNorm:
         # Copies: the graph keeps them, and the next forward overwrites the buffers.
         sigma = (wrap(u.array.copy()) * (matrix @ wrap(v.array.copy()))).sum()
         return weight / sigma
+
+    def vectors(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Random unit vectors to start from, one for the matrix's rows and one for its columns."""
+        rows = self.as_matrix(weight).array
+        xp = array_module(rows)
+        u, v = (wrap(self._unit(draw_normal(xp, (length,), rows.dtype))) for length in rows.shape)
+        return u, v
 
     def _unit(self, vector: Any) -> Any:
         xp = array_module(vector)
@@ -96,13 +106,11 @@ def spectral_norm(
         dim = 1 if getattr(module, "transposed", False) else 0
     made = SpectralNorm(name, n_power_iterations, dim, eps)
     weight = module.get_parameter(name)
-    rows = made.as_matrix(weight).array
-    xp = array_module(rows)
     delattr(module, name)
     module.register_parameter(f"{name}_orig", weight)
     setattr(module, name, weight.data)
-    for suffix, length in (("u", rows.shape[0]), ("v", rows.shape[1])):
-        module.register_buffer(f"{name}_{suffix}", wrap(made._unit(draw_normal(xp, (length,), rows.dtype))))
+    for suffix, vector in zip("uv", made.vectors(weight), strict=True):
+        module.register_buffer(f"{name}_{suffix}", vector)
     module.register_forward_pre_hook(made)
     return module
 

@@ -8,12 +8,12 @@ from ddpflow.errors import AutogradError, ValueRangeError
 from ddpflow.nn.module import Module
 from ddpflow.nn.parameter import Parameter
 
-__all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
+__all__ = ["WeightNorm", "lengths", "remove_weight_norm", "weight_norm"]
 
 _Module = TypeVar("_Module", bound=Module)
 
 
-def _lengths(v: Tensor, dim: int) -> Any:
+def lengths(v: Tensor, dim: int) -> Any:
     """The norm over all dimensions but one (all of them for -1), ready to broadcast."""
     others = [d for d in range(v.ndim) if dim == -1 or d != dim % v.ndim]
     total = (v * v).sum(others, keepdim=True).sqrt() if others else v.abs()
@@ -35,7 +35,7 @@ class WeightNorm:
     def compute_weight(self, module: Module) -> Any:
         """The weight that the module's parameters now make."""
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return v * (g / _lengths(v, self.dim))
+        return v * (g / lengths(v, self.dim))
 
     def __call__(self, module: Module, inputs: Any) -> None:
         """Set the weight."""
@@ -63,7 +63,7 @@ def weight_norm(module: _Module, name: str = "weight", dim: int | None = 0) -> _
     weight = module.get_parameter(name)
     delattr(module, name)
     with no_grad():
-        module.register_parameter(f"{name}_g", Parameter(_lengths(weight, made.dim)))
+        module.register_parameter(f"{name}_g", Parameter(lengths(weight, made.dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
     made(module, ())
     module.register_forward_pre_hook(made)
