@@ -13,7 +13,7 @@ from ddpflow.errors import CommError, DeviceError
 from ddpflow.nn import functional as F
 from ddpflow.nn.parallel import DistributedDataParallel
 from tests.doubles.fake_cupy import installed
-from tests.doubles.timeline import state
+from tests.doubles.timeline import StreamOrderError, state
 from tests.doubles.worlds import run_gpu_ranks
 from tests.gpu.bodies import close, integers, numbers, on_host, small_model
 
@@ -339,6 +339,17 @@ def test_the_double_sees_inputs_that_are_gone():
         del x
         graph.replay()
         del y
+
+
+def test_the_double_sees_races_in_a_capture(gpu):
+    """A missing wait between two captured streams is found, as it is between streams that do not capture."""
+    x, side = ddpflow.arange(3.0).cuda(), cuda.Stream()
+    with pytest.raises(StreamOrderError, match="without waiting"), cuda.graph(cuda.CUDAGraph()):
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            y = x * 2
+        y + 1
+    assert (x * 2).tolist() == [0, 2, 4]
 
 
 def test_misuse(gpu):
