@@ -19,7 +19,7 @@ HOST_OPTIONS = {"choose_axis", "weigh_axis"}
 TOLERANCE = {"float32": 2e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 8e-2}
 # Ops that have no half precision, here or in CuPy.
 NO_HALF: set[Any] = {*LEFT_OUT, *RANDOM, "cholesky", "det", "eigh", "full_svd", "inverse", "reduced_qr", "reduced_svd"}
-NO_HALF |= {"slogdet", "solve_matrix", "view_as_complex"}
+NO_HALF |= {"pseudo_inverse", "slogdet", "solve_matrix", "view_as_complex"}
 NO_HALF |= {("bfloat16", name) for name in ("histc", "logical_not", "logical_xor", "scatter_extreme")}
 
 

@@ -21,7 +21,7 @@ def _blocked(xp: Any, x: Any) -> bool:
 
 
 def _fused(xp: Any, x: Any, weight: Any, bias: Any = None) -> bool:
-    return x.size < LONGEST * x.shape[1] and cuda.fits_normalized(xp, x, weight, bias)
+    return cuda.fits_normalized(xp, x, weight, bias) and x.size < LONGEST * x.shape[1]
 
 
 class _Blocks:
