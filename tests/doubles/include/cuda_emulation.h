@@ -1,9 +1,10 @@
 // CUDA's language for g++: a block's threads are fibres of the calling thread, blocks run one after the other.
 //
 // It computes what a kernel computes and refuses what a GPU may hang on or read wrongly: a barrier that not all threads
-// of a block reach, a shuffle that not all lanes of a warp reach. Even blocks run their threads in order, odd ones
-// backwards, so that a missing barrier shows. It says nothing about speed, memory order between blocks, or rounding of
-// the functions (exp, tanh, ...). One grid at a time runs in a process: the caller sees to it.
+// of a block reach, a shuffle that not all lanes of a warp reach. A warp runs as far as it gets before the next one does;
+// even blocks run warps and threads in order, odd ones backwards: so a missing barrier shows. It says nothing about
+// speed, memory order between blocks, or rounding of the functions (exp, tanh, ...). One grid at a time runs in a
+// process: the caller sees to it.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -82,51 +83,49 @@ static void make_fibres(unsigned threads) {
     }
 }
 
-// Lets those go on who wait for each other and have all come; what is wrong, or null.
-static const char* release(unsigned threads) {
-    bool anyone_at_barrier = false, all_at_barrier = true;
-    for (unsigned i = 0; i < threads; i++) {
-        anyone_at_barrier |= fibres[i].state == AT_BARRIER;
-        all_at_barrier &= fibres[i].state == AT_BARRIER;
-    }
-    bool going_on = false;
-    for (unsigned warp = 0; warp < threads; warp += 32) {
-        const unsigned end = warp + 32 < threads ? warp + 32 : threads;
-        unsigned waiting = 0;
-        for (unsigned i = warp; i < end; i++) waiting += fibres[i].state == AT_SHUFFLE;
-        if (waiting == 32) {
-            for (unsigned i = warp; i < end; i++) fibres[i].state = READY;
-            going_on = true;
-        } else if (waiting) {
-            return "a shuffle was not reached by all lanes of its warp";
-        }
-    }
-    if (all_at_barrier)
-        for (unsigned i = 0; i < threads; i++) fibres[i].state = READY;
-    else if (anyone_at_barrier && !going_on)
-        return "a barrier was not reached by all threads of its block";
-    return nullptr;
+static unsigned count(unsigned begin, unsigned end, State state) {
+    unsigned found = 0;
+    for (unsigned i = begin; i < end; i++) found += fibres[i].state == state;
+    return found;
 }
 
-static const char* run_block(unsigned threads, bool backwards) {
-    for (unsigned i = 0; i < threads; i++) {
-        Fibre& fibre = fibres[i];
-        fibre.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-        fibre.state = READY;
-        fibre.shuffles = 0;
-    }
+static void let_go(unsigned begin, unsigned end) {
+    for (unsigned i = begin; i < end; i++) fibres[i].state = READY;
+}
+
+// Runs a warp through its shuffles, until all its threads are done or wait at a barrier.
+static const char* run_warp(unsigned begin, unsigned end, bool backwards) {
     for (;;) {
-        unsigned done = 0;
-        for (unsigned k = 0; k < threads; k++) {
-            current = backwards ? threads - 1 - k : k;
+        for (unsigned k = begin; k < end; k++) {
+            current = backwards ? begin + end - 1 - k : k;
             if (fibres[current].state == READY) {
                 threadIdx = fibres[current].index;
                 resume();
             }
-            done += fibres[current].state == DONE;
         }
-        if (done == threads) return nullptr;
-        if (const char* error = release(threads)) return error;
+        const unsigned waiting = count(begin, end, AT_SHUFFLE);
+        if (!waiting) return nullptr;
+        if (waiting < 32) return "a shuffle was not reached by all lanes of its warp";
+        let_go(begin, end);
+    }
+}
+
+static const char* run_block(unsigned threads, bool backwards) {
+    for (unsigned i = 0; i < threads; i++) {
+        fibres[i].index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+        fibres[i].state = READY;
+        fibres[i].shuffles = 0;
+    }
+    const unsigned warps = (threads + 31) / 32;
+    for (;;) {
+        for (unsigned k = 0; k < warps; k++) {
+            const unsigned begin = 32 * (backwards ? warps - 1 - k : k);
+            const unsigned end = begin + 32 < threads ? begin + 32 : threads;
+            if (const char* error = run_warp(begin, end, backwards)) return error;
+        }
+        if (count(0, threads, DONE) == threads) return nullptr;
+        if (count(0, threads, AT_BARRIER) < threads) return "a barrier was not reached by all threads of its block";
+        let_go(0, threads);
     }
 }
 
