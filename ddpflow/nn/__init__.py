@@ -82,6 +82,21 @@ from ddpflow.nn.modules.flatten import (
     Flatten,
     Unflatten,
 )
+from ddpflow.nn.modules.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from ddpflow.nn.modules.linear import (
     Bilinear,
     Identity,
@@ -202,7 +217,7 @@ from ddpflow.nn.modules.vision import (
     UpsamplingNearest2d,
 )
 from ddpflow.nn.parallel.sync_batchnorm import SyncBatchNorm
-from ddpflow.nn.parameter import Buffer, Parameter
+from ddpflow.nn.parameter import Buffer, Parameter, UninitializedParameter
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -277,6 +292,19 @@ __all__ = [
     "LSTM",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LinearCrossEntropyLoss",
@@ -348,6 +376,7 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",

@@ -6,9 +6,9 @@ import numpy as np
 
 from ddpflow.autograd.tensor import Tensor
 from ddpflow.dtype import as_numpy, get_default_dtype
-from ddpflow.errors import DtypeError
+from ddpflow.errors import DtypeError, ShapeError
 
-__all__ = ["Buffer", "Parameter"]
+__all__ = ["Buffer", "Parameter", "UninitializedParameter"]
 
 
 class Parameter(Tensor):
@@ -35,6 +35,30 @@ class Parameter(Tensor):
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         super().__init__(_array_of(data, "Parameter"), requires_grad)
+
+
+class UninitializedParameter(Parameter):
+    """A parameter whose shape is not known yet, of a module that takes it from its first input.
+
+    It has a dtype and a device, and can be given to an optimizer; its shape cannot be asked for. With its data it
+    becomes a `Parameter`, the same object.
+    """
+
+    @property
+    def shape(self) -> Any:
+        """Refused.
+
+        Raises:
+            ShapeError: Always.
+        """
+        raise ShapeError(
+            "an uninitialized parameter has no shape yet: give its module a first input, or load its state"
+        )
+
+    def materialize(self, data: Tensor) -> None:
+        """Take the data, of any shape, and become a `Parameter`."""
+        self.array = data.array
+        self.__class__ = Parameter  # type: ignore[assignment]
 
 
 class Buffer(Tensor):

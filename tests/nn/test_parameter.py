@@ -95,3 +95,13 @@ def test_buffer_assigned_to_a_module():
     assert list(module.state_dict()) == ["kept"]
     assert not module.kept.requires_grad
     np.testing.assert_array_equal(module.scratch.numpy(), [2.0])
+
+
+def test_uninitialized_parameter():
+    """It has a dtype but no shape; with its data it is a parameter, the same object."""
+    p = nn.UninitializedParameter(ddpflow.empty(0, dtype=ddpflow.float64))
+    assert p.dtype is ddpflow.float64 and p.requires_grad and isinstance(p, nn.Parameter)
+    with pytest.raises(RuntimeError, match="no shape yet"):
+        _ = p.shape
+    p.materialize(ddpflow.ones(2, 3))
+    assert type(p) is nn.Parameter and p.shape == (2, 3) and p.is_leaf

@@ -42,8 +42,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Example:
         >>> import ddpflow
-        >>> loss = ddpflow.nn.AdaptiveLogSoftmaxWithLoss(8, 1000, cutoffs=[10, 100])
-        >>> loss(ddpflow.ones(2, 8), ddpflow.tensor([3, 500])).output.shape
+        >>> loss = ddpflow.nn.AdaptiveLogSoftmaxWithLoss(16, 1000, cutoffs=[10, 100])
+        >>> loss(ddpflow.ones(2, 16), ddpflow.tensor([3, 500])).output.shape
         ddpflow.Size([2])
     """
 
