@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ddpflow
+from ddpflow import nn
 from ddpflow.nn import Buffer, Parameter
 
 
