@@ -25,6 +25,8 @@ from ddpflow.nn.modules.adaptive_pooling import (
     AdaptiveMaxPool1d,
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
 )
 from ddpflow.nn.modules.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from ddpflow.nn.modules.attention import (
@@ -268,6 +270,8 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GELU",
     "GLU",
     "GRU",

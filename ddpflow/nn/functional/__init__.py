@@ -41,6 +41,7 @@ from ddpflow.autograd.ops.dropout import (
 )
 from ddpflow.autograd.ops.elementwise import tanh
 from ddpflow.autograd.ops.fold import fold, unfold
+from ddpflow.autograd.ops.fractional_pool import fractional_max_pool2d, fractional_max_pool3d
 from ddpflow.autograd.ops.linear import bilinear, linear
 from ddpflow.autograd.ops.lookup import embedding, one_hot
 from ddpflow.autograd.ops.loss import (
@@ -155,6 +156,8 @@ __all__ = [
     "embedding_bag",
     "feature_alpha_dropout",
     "fold",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
     "gaussian_nll_loss",
     "gelu",
     "glu",

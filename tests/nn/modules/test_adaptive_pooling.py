@@ -7,6 +7,7 @@ import pytest
 
 import ddpflow
 from ddpflow import nn
+from ddpflow.nn import functional as F
 
 AVG = [nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d]
 MAX = [nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d]
@@ -61,3 +62,17 @@ def test_bad_inputs():
 def test_repr():
     """The size is printed."""
     assert repr(nn.AdaptiveAvgPool2d((5, None))) == "AdaptiveAvgPool2d(output_size=(5, None))"
+
+
+def test_fractional_max_pooling():
+    """The layers call the functions, with given samples or drawn ones; sizes and ratios are checked when made."""
+    x, shares = ddpflow.randn(2, 3, 9, 8), ddpflow.rand(2, 3, 2)
+    layer = nn.FractionalMaxPool2d(2, output_ratio=0.5, return_indices=True, _random_samples=shares)
+    for own, other in zip(layer(x), F.fractional_max_pool2d(x, 2, (4, 4), None, True, shares), strict=True):
+        assert own.equal(other)
+    assert nn.FractionalMaxPool3d(2, output_size=(2, 3, 3))(ddpflow.randn(3, 5, 6, 7)).shape == (3, 2, 3, 3)
+    assert repr(layer) == "FractionalMaxPool2d(kernel_size=2, output_size=None, output_ratio=0.5)"
+    with pytest.raises(ValueError, match="not both"):
+        nn.FractionalMaxPool2d(2)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        nn.FractionalMaxPool2d(2, output_ratio=(0.5, 1.5))
