@@ -80,9 +80,9 @@ class ShmBackend(Backend):
             PeerError: A rank failed meanwhile.
         """
         deadline = time.monotonic() + spec.timeout_s
-        # Few ranks keep their pieces in the cache (two chunks would do so best, but next to other programs ranks change
-        # hands twice as often); many, that may share cores, change hands less often. Reading all of what each rank has is
-        # cheaper than dividing the work as long as neither is much.
+        # Few ranks keep their pieces in the cache: two chunks would do so best, but next to other programs the ranks
+        # then change hands twice as often. Many, that may share cores, change hands less often. Reading all of what
+        # each rank has is cheaper than dividing the work as long as neither is much.
         few = {"inline_bytes": 64 << 10} if spec.size < 4 else {"n_chunks": 16}
         sizes = {**few, **cls.layout_options}
         layout = ControlLayout(spec.size, **sizes)
