@@ -43,6 +43,7 @@ KNOWN_DIFFERENCES: dict[str, str] = {
     "as_strided.partial_views": "elements of the memory outside the tensor itself are out of range here",
     "cholesky_inverse": _ONE_TRIANGLE,
     "cholesky_solve": _ONE_TRIANGLE,
+    "histogramdd": "half of the samples have edges that do not ascend, which are refused here",
     "linalg.eigh": "the sign of an eigenvector is anybody's choice",
     "linalg.pinv.hermitian": _ONE_TRIANGLE,
 }

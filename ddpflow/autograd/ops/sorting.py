@@ -1,9 +1,10 @@
 """Order: sorting, the largest few, distinct values, places in a sorted sequence, counts."""
 
+from ddpflow.autograd.base import wrap
 from ddpflow.autograd.op import Floats, Ints, op
 from ddpflow.autograd.ops.dims import axis_of, named_result
 from ddpflow.autograd.ops.gathering import gather
-from ddpflow.device import unwrap
+from ddpflow.device import array_module, unwrap
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "bincount",
     "bucketize",
     "histc",
+    "histogram",
+    "histogramdd",
     "isin",
     "kthvalue",
     "msort",
@@ -23,6 +26,7 @@ __all__ = [
 
 _Sort = named_result("sort", "values", "indices")
 _TopK = named_result("topk", "values", "indices")
+_Histogram = named_result("histogram", "hist", "bin_edges")
 _KthValue = named_result("kthvalue", "values", "indices")
 
 
@@ -249,6 +253,69 @@ def histc(xp, input, bins=100, min=0, max=0):
     if low > high:
         raise ShapeError(f"histc(): min {low} is above max {high}")
     return xp.histogram(input.reshape(-1), int(bins), (low, high))[0].astype(input.dtype)
+
+
+def histogram(input, bins, *, range=None, weight=None, density=False):
+    """How many elements lie between neighbouring edges; the last interval has both its ends.
+
+    Args:
+        input: A floating tensor.
+        bins: The edges, a vector in ascending order; or the number of intervals of equal width.
+        range: The first and last edge when ``bins`` is a number; the least and greatest element by default.
+        weight: Add up these, of the input's shape, instead of counting.
+        density: Divide by the total and by the intervals' widths, so that the integral is 1.
+
+    Returns:
+        The histogram and the edges, as a named tuple; neither carries a gradient.
+
+    Raises:
+        ShapeError: When the input is not floating, or edges, range or weights do not fit.
+
+    Example:
+        >>> import ddpflow
+        >>> ddpflow.histogram(ddpflow.tensor([1.0, 2.0, 1.0]), 3, range=(0.0, 3.0)).hist.tolist()
+        [0.0, 2.0, 1.0]
+    """
+    found, (edges,) = histogramdd(
+        input.reshape(-1, 1),
+        [bins],
+        range=range,
+        weight=None if weight is None else weight.reshape(-1),
+        density=density,
+    )
+    return _Histogram(found, edges)
+
+
+def histogramdd(input, bins, *, range=None, weight=None, density=False):
+    """The `histogram` of points in several dimensions: how many lie in each cell.
+
+    Args:
+        input: The points, floating, shape ``(*, D)``.
+        bins: For each dimension the edges or a number of intervals; one number serves them all.
+        range: The first and last edge of each dimension, one after the other.
+        weight: Add up these, shape ``(*,)``, instead of counting.
+        density: Divide by the total and by the cells' volumes.
+
+    Returns:
+        The histogram of D dimensions and a tuple of the edges, as a named tuple.
+
+    Raises:
+        ShapeError: When the input is not floating, or edges, range or weights do not fit.
+    """
+    points, xp = input.array, array_module(input.array)
+    if points.dtype.kind != "f" or not points.ndim:
+        raise ShapeError(
+            f"histogramdd() takes floating points (*, D), not {input.dtype} of shape {tuple(points.shape)}"
+        )
+    dims = points.shape[-1]
+    edges = [unwrap(each) for each in bins] if isinstance(bins, (tuple, list)) else [unwrap(bins)] * dims
+    pairs = None if range is None else list(zip(range[::2], range[1::2], strict=True))
+    weights = None if weight is None else weight.array.reshape(-1)
+    try:
+        found, edges = xp.histogramdd(points.reshape(-1, dims), edges, pairs, density=density, weights=weights)
+    except ValueError as error:
+        raise ShapeError(f"histogramdd(): {error}") from None
+    return _Histogram(wrap(found.astype(points.dtype)), tuple([wrap(e.astype(points.dtype)) for e in edges]))
 
 
 @op(samples=[(Ints((3, 4), 6), Ints((3,), 6))], differentiable=False, tensors=2, name="isin")

@@ -117,3 +117,46 @@ def test_bad_input(call, error):
     """PyTorch's exception types."""
     with pytest.raises(error):
         call()
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("bins", "range"), [(5, None), (4, (-1.0, 2.5)), ([-1.0, 0.0, 0.25, 3.0], None)])
+def test_histogram_is_numpys(rng, bins, range, weighted, density):
+    """Equal intervals over the data or a range, given edges; counts or weights, and densities."""
+    x, w = rng.standard_normal((6, 7)), rng.random((6, 7)) if weighted else None
+    hist, edges = np.histogram(x, bins, range, density=density, weights=w)
+    given = bins if isinstance(bins, int) else ddpflow.tensor(bins, dtype=ddpflow.float64)
+    weight = None if w is None else ddpflow.tensor(w)
+    found = ddpflow.histogram(ddpflow.tensor(x), given, range=range, weight=weight, density=density)
+    np.testing.assert_allclose(found.hist.numpy(), hist, rtol=1e-12)
+    np.testing.assert_allclose(found.bin_edges.numpy(), edges, rtol=1e-12)
+
+
+def test_histogramdd_is_numpys(rng):
+    """Points in the plane: numbers of intervals and edges for each dimension, a flat range, any leading shape."""
+    x, w = rng.standard_normal((5, 8, 2)).astype(np.float32), rng.random((5, 8)).astype(np.float32)
+    y = np.array([-2.0, 0.0, 0.5, 2.0], np.float32)
+    for bins, range, theirs in (
+        (3, None, 3),
+        ([3, 4], (-2.0, 2.0, -1.0, 3.0), [3, 4]),
+        ([ddpflow.tensor(y), ddpflow.tensor(y)], None, [y, y]),
+    ):
+        pairs = None if range is None else [range[:2], range[2:]]
+        hist, edges = np.histogramdd(x.reshape(-1, 2), theirs, pairs, weights=w.reshape(-1))
+        found = ddpflow.histogramdd(ddpflow.tensor(x), bins, range=range, weight=ddpflow.tensor(w))
+        assert found.hist.dtype is ddpflow.float32
+        np.testing.assert_allclose(found.hist.numpy(), hist, rtol=1e-5)
+        for own, other in zip(found.bin_edges, edges, strict=True):
+            np.testing.assert_allclose(own.numpy(), other, rtol=1e-6)
+
+
+def test_histogram_refuses():
+    """Integers, edges that do not ascend, and weights of another shape."""
+    x = ddpflow.tensor([1.0, 2.0])
+    with pytest.raises(RuntimeError, match="floating"):
+        ddpflow.histogram(ddpflow.tensor([1, 2]), 2)
+    with pytest.raises(RuntimeError, match="histogramdd"):
+        ddpflow.histogram(x, ddpflow.tensor([1.0, 0.0]))
+    with pytest.raises(RuntimeError, match="histogramdd"):
+        ddpflow.histogram(x, 2, weight=ddpflow.tensor([1.0]))
