@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from ddpflow.autograd.base import wrap
 from ddpflow.autograd.op import Floats, op
 from ddpflow.autograd.ops.pool import take_spatial
-from ddpflow.device import array_module
+from ddpflow.autograd.ops.sampling import rand_like
 from ddpflow.errors import ShapeError, ValueRangeError
-from ddpflow.random import draw_uniform
 
 __all__ = ["fractional_max_pool2d", "fractional_max_pool3d"]
 
@@ -58,7 +56,7 @@ def _pool(axes, input, kernel_size, output_size, output_ratio, return_indices, s
         )
     batched = input if input.ndim == axes + 2 else input.unsqueeze(0)
     if samples is None:
-        samples = wrap(draw_uniform(array_module(input.array), (*batched.shape[:2], axes), np.dtype(np.float64)))
+        samples = rand_like(batched.new_zeros((*batched.shape[:2], axes), dtype="float64"))
     elif samples.shape != (*batched.shape[:2], axes):
         raise ShapeError(f"{name}(): random samples of shape {tuple(samples.shape)} for {tuple(batched.shape)}")
     index = fractional_max_indices(batched, samples.flip(-1) if axes == 2 else samples, kernel, target)

@@ -1,10 +1,9 @@
 """Order: sorting, the largest few, distinct values, places in a sorted sequence, counts."""
 
-from ddpflow.autograd.base import wrap
 from ddpflow.autograd.op import Floats, Ints, op
 from ddpflow.autograd.ops.dims import axis_of, named_result
 from ddpflow.autograd.ops.gathering import gather
-from ddpflow.device import array_module, unwrap
+from ddpflow.device import unwrap
 from ddpflow.errors import DtypeError, ShapeError, ValueRangeError
 
 __all__ = [
@@ -302,7 +301,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     Raises:
         ShapeError: When the input is not floating, or edges, range or weights do not fit.
     """
-    points, xp = input.array, array_module(input.array)
+    points = input.array
     if points.dtype.kind != "f" or not points.ndim:
         raise ShapeError(
             f"histogramdd() takes floating points (*, D), not {input.dtype} of shape {tuple(points.shape)}"
@@ -310,12 +309,25 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     dims = points.shape[-1]
     edges = [unwrap(each) for each in bins] if isinstance(bins, (tuple, list)) else [unwrap(bins)] * dims
     pairs = None if range is None else list(zip(range[::2], range[1::2], strict=True))
-    weights = None if weight is None else weight.array.reshape(-1)
+    hist, *edges = _cells(input.detach(), None if weight is None else weight.detach(), edges, pairs, density)
+    return _Histogram(hist, tuple(edges))
+
+
+@op(
+    samples=[((7, 2), (7,), [3, 2], [(-2.0, 2.0), (-1.0, 1.5)], False), ((2, 4, 1), None, [3], None, True)],
+    differentiable=False,
+    tensors=2,
+    several=True,
+    name="histogramdd",
+)
+def _cells(xp, input, weight, bins, pairs, density):
+    """The sums of weights (or numbers) of points in the cells of a grid, and the grid's edges for each dimension."""
+    points, weights = input.reshape(-1, input.shape[-1]), None if weight is None else weight.reshape(-1)
     try:
-        found, edges = xp.histogramdd(points.reshape(-1, dims), edges, pairs, density=density, weights=weights)
+        found, edges = xp.histogramdd(points, bins, pairs, density=density, weights=weights)
     except ValueError as error:
         raise ShapeError(f"histogramdd(): {error}") from None
-    return _Histogram(wrap(found.astype(points.dtype)), tuple([wrap(e.astype(points.dtype)) for e in edges]))
+    return (found.astype(input.dtype), *[each.astype(input.dtype) for each in edges])
 
 
 @op(samples=[(Ints((3, 4), 6), Ints((3,), 6))], differentiable=False, tensors=2, name="isin")
