@@ -138,10 +138,8 @@ class Operation(ShmWork):
     def _make_ready(self, slot: int) -> None:
         """Lets the peers read the own data."""
         move, engine = self._move, self.engine
-        if move is None:
-            pass
-        elif self._inline:
-            if move.fills:
+        if self._inline:
+            if move is not None and move.fills:
                 move.fill(engine.inline_buffers(move.array.dtype)[self._number % engine.ring][engine.index], 0, move.n)
         elif type(move) is AllToAll:
             for rank, count in enumerate(move.counts):

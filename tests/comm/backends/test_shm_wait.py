@@ -77,6 +77,28 @@ def test_spin_sees_the_word():
     assert not waiter.spin(3, 6)
 
 
+def test_a_glance(monkeypatch):
+    """A glance sees a word that is there or comes meanwhile, gives up soon, and is none in a crowd."""
+
+    class Words:
+        """A word that counts how often it is looked at."""
+
+        looks = 0
+
+        def __getitem__(self, index):
+            self.looks += 1
+            return self.looks
+
+    monkeypatch.setattr(shm_wait, "usable_cores", lambda: 2)
+    assert Waiter(Words(), 2).glance(0, 1)
+    assert Waiter(words := Words(), 2).glance(0, 20)
+    assert words.looks == 20
+    assert not Waiter(words := Words(), 2).glance(0, 10**6)
+    assert 20 < words.looks < 10**4
+    assert not Waiter(words := Words(), 3).glance(0, 1)
+    assert words.looks == 0
+
+
 def test_spinning_adapts(monkeypatch):
     """Spins that were in vain become fewer, and more again once they help; there are always some."""
     monkeypatch.setattr(shm_wait, "usable_cores", lambda: 1)
