@@ -141,7 +141,9 @@ def _forward(x: Any, w: Any, bias: Any, plan: Any, out: Any) -> None:
     groups, outs = w.shape[:2]
     unfolded = _Unfolded(x, w.shape[3:], plan, out.shape[3:], _narrow(x, w.shape[4]))
     weights = unfolded.weights(w)
-    add_up = _shifted_parts if outs < NARROW and len(weights) > 1 else _products
+    steps, add_up = list(weights), _products
+    if outs < NARROW and len(weights) > 1:
+        steps, add_up = _by_phase(weights, unfolded), _shifted_parts
     total = np.empty((groups, outs, 0), x.dtype)
     for start in range(0, len(x), unfolded.count):
         samples = min(unfolded.count, len(x) - start)
@@ -150,7 +152,7 @@ def _forward(x: Any, w: Any, bias: Any, plan: Any, out: Any) -> None:
             total = np.empty((groups, outs, length), x.dtype)
         unfolded.load(start, samples)
         target = out[start].reshape(groups, outs, -1) if samples == 1 else total
-        add_up(weights, unfolded, target)
+        add_up(steps, unfolded, target)
         if bias is not None:
             target += bias
         if samples > 1:
@@ -162,23 +164,34 @@ def _narrow(x: Any, wide: int) -> bool:
     return bool(x.shape[1] == 1 and x.shape[2] * wide < NARROW)
 
 
-def _products(weights: Any, unfolded: _Unfolded, total: Any) -> None:
+def _products(steps: list[Any], unfolded: _Unfolded, total: Any) -> None:
     """The sum of one product for each row of the kernel."""
     first, *rest = unfolded.matrices(total.shape[2])
-    np.matmul(weights[0], first, out=total)
+    np.matmul(steps[0], first, out=total)
     part = np.empty_like(total) if rest else total
-    for weight, matrix in zip(weights[1:], rest, strict=True):
+    for weight, matrix in zip(steps[1:], rest, strict=True):
         total += np.matmul(weight, matrix, out=part)
 
 
-def _shifted_parts(weights: Any, unfolded: _Unfolded, total: Any) -> None:
-    """One product for all rows of a phase, its parts shifted and added: for few outputs, whose products are thin."""
-    groups, outs, length = total.shape
-    fresh = True
-    for phase, matrix in enumerate(unfolded.matrix):
+def _by_phase(weights: Any, unfolded: _Unfolded) -> list[Any]:
+    """For each phase the shifts of the kernel's rows that meet it, their weights as one matrix, and the product's room."""
+    _, groups, outs, places = weights.shape
+    steps = []
+    for phase in range(len(unfolded.matrix)):
         rows, shifts = zip(*[(i, shift) for i, (p, shift) in enumerate(unfolded.taps) if p == phase], strict=True)
-        thick = weights[list(rows)].swapaxes(0, 1).reshape(groups, len(rows) * outs, -1)
-        part = thick @ matrix[..., : length + shifts[-1]]
+        thick = weights[list(rows)].swapaxes(0, 1).reshape(groups, len(rows) * outs, places)
+        room = np.empty((groups, len(rows) * outs, unfolded.length(unfolded.count) + shifts[-1]), weights.dtype)
+        steps.append((shifts, thick, room))
+    return steps
+
+
+def _shifted_parts(steps: list[Any], unfolded: _Unfolded, total: Any) -> None:
+    """One product for all rows of a phase, its parts shifted and added: for few outputs, whose products are thin."""
+    _, outs, length = total.shape
+    fresh = True
+    for (shifts, thick, room), matrix in zip(steps, unfolded.matrix, strict=True):
+        reach = length + shifts[-1]
+        part = np.matmul(thick, matrix[..., :reach], out=room[..., :reach])
         for i, shift in enumerate(shifts):
             piece = part[:, i * outs : (i + 1) * outs, shift : shift + length]
             if fresh:
