@@ -174,7 +174,7 @@ def _products(steps: list[Any], unfolded: _Unfolded, total: Any) -> None:
 
 
 def _by_phase(weights: Any, unfolded: _Unfolded) -> list[Any]:
-    """For each phase the shifts of the kernel's rows that meet it, their weights as one matrix, and the product's room."""
+    """For each phase: the shifts of the kernel's rows that meet it, their weights as one matrix, and the product."""
     _, groups, outs, places = weights.shape
     steps = []
     for phase in range(len(unfolded.matrix)):
