@@ -34,6 +34,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/compare.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) $(ARGS)
 
 chaos: $(READY)
+	CHAOS_TRIALS=200 $(BIN)/python -m pytest tests/comm/test_chaos.py
 	$(BIN)/python tests/chaos/chaos.py $(ARGS)
 
 # Needs a GPU, and CuPy in .venv: .venv/bin/pip install -e '.[cuda13]'

@@ -1,6 +1,6 @@
 """Kills ranks at random places of a training, again and again, and checks how each job ends.
 
-    make chaos                                      a minute of it
+    make chaos                                      a minute of it, after 200 faults of tests/comm/test_chaos.py
     python tests/chaos/chaos.py --seconds 600 --seed 7
 
 Each job must end by itself within the limit, with the exit code of the rank that failed and with its name in the

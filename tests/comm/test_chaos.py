@@ -1,4 +1,7 @@
-"""Faults at random places of a training loop: it always ends, and every survivor names the rank that failed."""
+"""Faults at random places of a training loop: it always ends, and every survivor names the rank that failed.
+
+``make chaos`` runs 200 of them, and after them the launcher's (tests/chaos).
+"""
 
 import os
 
@@ -11,6 +14,7 @@ from ddpflow.testing import FaultPlan, RankDied, run_ranks
 from ddpflow.testing.faults import InjectedError
 
 N_STEPS = 8
+N_TRIALS = int(os.environ.get("CHAOS_TRIALS", "20"))
 TEXTS = {
     "kill": "was killed by SIGKILL",
     "exit": "exited with code 0",
@@ -43,7 +47,7 @@ def training(rank: int, plan: FaultPlan) -> bytes:
     return weights.tobytes() + bytes(bucket[:4])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(N_TRIALS))
 def test_a_random_fault(seed):
     """Killed, stopped, ended, raising or merely late: the run ends as it should, and leaves nothing behind."""
     n = 2 + seed % 3
