@@ -1,12 +1,13 @@
 """Einstein's summation convention, as products of matrices."""
 
 import math
-import string
 
 from ddpflow.autograd.ops.products import matmul
 from ddpflow.errors import ShapeError, ValueRangeError
 
 __all__ = ["einsum"]
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def einsum(equation, *operands):
@@ -57,7 +58,7 @@ def _from_lists(parts):
 
 
 def _letters(numbers):
-    return "".join(["..." if n is Ellipsis else string.ascii_letters[n] for n in numbers])
+    return "".join(["..." if n is Ellipsis else _LETTERS[n] for n in numbers])
 
 
 def _parse(equation, shapes):
@@ -70,7 +71,7 @@ def _parse(equation, shapes):
     for term, shape in zip(terms, shapes, strict=True):
         named = term.replace("...", "", 1)
         extra = len(shape) - len(named)
-        if not all(c in string.ascii_letters for c in named) or extra < 0 or (extra and "..." not in term):
+        if not all(c in _LETTERS for c in named) or extra < 0 or (extra and "..." not in term):
             raise ShapeError(f"einsum {equation!r}: the term {term!r} does not fit a tensor of shape {tuple(shape)}")
         head, dots, tail = term.partition("...")
         inputs.append([*head, *(range(-extra, 0) if dots else ()), *tail])
