@@ -112,7 +112,14 @@ class Program:
         assert np.array_equal(x, expected), what
 
     def run(self, steps: int) -> None:
-        """Runs all steps."""
+        """Runs all steps and waits for everything."""
+        self.run_until(steps)
+        while self.pending:
+            self.finish_one()
+        self.group.barrier()
+
+    def run_until(self, steps: int) -> None:
+        """Runs steps, and leaves operations in flight."""
         for step in range(steps):
             self.launch(step)
             if self.own.random() < 0.05:
@@ -122,9 +129,6 @@ class Program:
             limit = self.plan.randrange(1, 14)
             while len(self.pending) > limit:
                 self.finish_one()
-        while self.pending:
-            self.finish_one()
-        self.group.barrier()
 
 
 def run_program(rank: int, seed: int, steps: int, small: bool) -> str:

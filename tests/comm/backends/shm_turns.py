@@ -12,6 +12,7 @@ import ddpflow.comm as dist
 from ddpflow.comm.backends.shm import ShmBackend
 from ddpflow.comm.backends.shm_wait import Waiter
 from ddpflow.comm.group import ProcessGroup
+from ddpflow.testing.faults import InjectedError
 from tests.comm.backends.shm_programs import Program
 from tests.comm.backends.shm_world import at_once
 
@@ -92,8 +93,18 @@ class _Waiter(Waiter):
         self._turns.pass_on(self._rank)
 
 
-def run_in_turns(backends: list[ShmBackend], seed: int, steps: int, change: float) -> list[Any]:
-    """Runs a random program on all ranks, one rank at a time; returns None or an exception for each."""
+def run_in_turns(
+    backends: list[ShmBackend], seed: int, steps: int, change: float, victim: tuple[int, int] | None = None
+) -> list[Any]:
+    """Runs a random program on all ranks, one rank at a time; returns None or an exception for each.
+
+    Args:
+        backends: The ranks' transports.
+        seed: Of the program and of the turns.
+        steps: Of the program.
+        change: How likely the turn passes on at a look at a shared word.
+        victim: A rank and a step at which it raises and gives the group up.
+    """
     turns = _Turns(len(backends), seed, change)
 
     def rank(index: int) -> None:
@@ -105,7 +116,12 @@ def run_in_turns(backends: list[ShmBackend], seed: int, steps: int, change: floa
         turns.join(index)
         try:
             with dist.group_scope(ProcessGroup(backend.spec, backend)):
-                Program(index, seed).run(steps)
+                program = Program(index, seed)
+                if victim is not None and victim[0] == index:
+                    program.run_until(victim[1])
+                    backend.abort("told to fail")
+                    raise InjectedError(f"step {victim[1]}")
+                program.run(steps)
         finally:
             turns.leave(index)
 
