@@ -27,6 +27,12 @@ class Result:
     err: str
 
 
+def _heed_signals() -> None:
+    """Undoes what nohup, or a shell that put the tests in the background, has told its children to ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Launch:
     """A ddprun that runs while the test goes on."""
 
@@ -145,7 +151,7 @@ class Starter:
             stderr=options.pop("stderr", subprocess.PIPE),
             cwd=self.folder,
             env=self.environ | (env or {}),
-            **options,
+            **{"preexec_fn": _heed_signals, **options},
         )
         launch = Launch(process, self.folder)
         self.launches.append(launch)
