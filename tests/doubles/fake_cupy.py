@@ -251,7 +251,8 @@ def build() -> dict[str, ModuleType]:
     for name, params in NAMES["functions"].items():
         home, _, short = name.rpartition(".")
         source = np.linalg if home else np
-        setattr(linalg if home else cupy, short, _function(name, getattr(source, short), params))
+        if hasattr(source, short):  # a newer NumPy has dropped some names that CuPy still has
+            setattr(linalg if home else cupy, short, _function(name, getattr(source, short), params))
     for name in dir(np):
         value = getattr(np, name)
         if isinstance(value, type) and issubclass(value, np.generic):
