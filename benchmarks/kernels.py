@@ -175,6 +175,7 @@ def other_pairs() -> dict[str, Pair]:
     window = Window((2, 2), (2, 2), (0, 0), (1, 1), (32, 32), (16, 16))
     _, winners = max_pool.max_pool(np, x, window)
     rows, w, b = normal(64, 1024), normal(1024, 1024), normal(1024)
+    tall = normal(4096, 64)
 
     def tiles() -> Any:
         return x.reshape(32, 32, 16, 2, 16, 2).transpose(0, 1, 2, 4, 3, 5).reshape(32, 32, 16, 16, 4)
@@ -199,6 +200,8 @@ def other_pairs() -> dict[str, Pair]:
         "choose": (lambda: choose(np, mask, left, right), lambda: np.where(mask, left, right)),
         "blockwise": (lambda: blockwise(np, sigmoid_slope, left, right), lambda: sigmoid_slope(left, right)),
         "affine": (lambda: matmul.matmul_transposed(np, rows, w, b), lambda: rows @ w.T + b),
+        "column_sums": (lambda: matmul.column_sums(rows), lambda: rows.sum(0)),
+        "column_sums/tall": (lambda: matmul.column_sums(tall), lambda: tall.sum(0)),
     }
 
 
