@@ -35,6 +35,7 @@ NOT_COMPARED = {
     *("rand_like", "randn_like", "randint_like", "nn.functional.rrelu", "resize_", "resize_as_"),
     *("nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d"),
     *("nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout"),
+    *("nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d"),
 }
 # What has a dropout rate among its samples' arguments, and where it stands.
 DROPOUT_ARGUMENT = {"nn.functional.multi_head_attention_forward": 9}

@@ -57,8 +57,10 @@ def _pool(axes, input, kernel_size, output_size, output_ratio, return_indices, s
     batched = input if input.ndim == axes + 2 else input.unsqueeze(0)
     if samples is None:
         samples = rand_like(batched.new_zeros((*batched.shape[:2], axes), dtype="float64"))
-    elif samples.shape != (*batched.shape[:2], axes):
+    elif samples.ndim != 3 or samples.shape[1:] != (batched.shape[1], axes) or len(samples) < len(batched):
         raise ShapeError(f"{name}(): random samples of shape {tuple(samples.shape)} for {tuple(batched.shape)}")
+    else:
+        samples = samples[: len(batched)]  # more are taken, as in PyTorch
     index = fractional_max_indices(batched, samples.flip(-1) if axes == 2 else samples, kernel, target)
     out = take_spatial(batched, index)
     if input.ndim != axes + 2:
@@ -84,8 +86,8 @@ def fractional_max_pool2d(
         output_size: The output's size, a number or a pair.
         output_ratio: Instead, the output's size over the input's, a number or a pair.
         return_indices: Also return the flat spatial index of each value.
-        _random_samples: Shape ``(N, C, 2)``: for each plane numbers from 0 to 1 that place the windows, first along
-            the width; drawn when not given.
+        _random_samples: Shape ``(N, C, 2)``, or for more samples than N: for each plane numbers from 0 to 1 that place
+            the windows, first along the width; drawn when not given.
 
     Raises:
         ShapeError: When the windows do not fit.

@@ -38,6 +38,13 @@ def test_windows_in_three_dimensions(rng):
             assert found[c, i, j, k].item() == part.max()
 
 
+def test_numbers_for_more_samples_than_there_are(rng):
+    """The first ones count."""
+    x, shares = tensor(rng.standard_normal((1, 2, 9, 9))), rng.random((3, 2, 2))
+    found = F.fractional_max_pool2d(x, 2, 4, _random_samples=tensor(shares))
+    assert found.equal(F.fractional_max_pool2d(x, 2, 4, _random_samples=tensor(shares[:1])))
+
+
 def test_gradient_and_drawn_windows(rng):
     """A gradient goes to the largest values; windows are drawn again at each call, and the same after the same seed."""
     x = tensor(rng.standard_normal((2, 3, 20, 20)), requires_grad=True)
@@ -60,8 +67,9 @@ def test_refuses():
             F.fractional_max_pool2d(x, 2, **options)
     with pytest.raises(RuntimeError, match="do not fit"):
         F.fractional_max_pool2d(x, 3, 4)
-    with pytest.raises(RuntimeError, match="random samples"):
-        F.fractional_max_pool2d(x, 2, 2, _random_samples=ddpflow.ones(1, 2, 3))
+    for shape in ((1, 2, 3), (0, 2, 2), (1, 3, 2), (2, 2)):
+        with pytest.raises(RuntimeError, match="random samples"):
+            F.fractional_max_pool2d(x, 2, 2, _random_samples=ddpflow.ones(shape))
     with pytest.raises(RuntimeError, match="one number or 2"):
         F.fractional_max_pool2d(x, (2, 2, 2), 2)
     with pytest.raises(RuntimeError, match="3D or 4D"):
