@@ -134,7 +134,9 @@ class Optimizer:
         ready = together is not None and together.gather(params, self.state)
         if ready is None:
             return params
-        if together is None or not ready or not (together.state or together.empty):
+        # An optimizer without state may want some once its options have changed.
+        bare = together is not None and not together.empty and not together.state
+        if together is None or not ready or (bare and self.init_state(np, together.params[:0], options)):
             together = Together(params, self.state, lambda flat: self.init_state(np, flat, options))
             self._together[number] = together
             together.gather(params, self.state)

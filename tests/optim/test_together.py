@@ -206,6 +206,23 @@ def test_momentum_that_is_switched_on_later(monkeypatch):
     _both_ways(monkeypatch, lambda params: optim.SGD(params, lr=0.1), change)
 
 
+@pytest.mark.parametrize("shapes", [SHAPES, [(60, 50), (70, 40)]], ids=["small ones", "large ones only"])
+@pytest.mark.parametrize(("kind", "options"), [(optim.SGD, {}), (optim.SGD, {"momentum": 0.9}), (optim.Adam, {})])
+def test_what_was_laid_side_by_side_stays(kind, options, shapes):
+    """Nothing is arranged anew as long as nothing changes, with state or without."""
+    params = [Parameter(ddpflow.ones(shape)) for shape in shapes]
+    optimizer = kind(params, lr=0.1, **options)
+    for step in range(3):
+        rng = np.random.default_rng(step)
+        for p in params:
+            p.grad = ddpflow.from_numpy(np.asarray(rng.standard_normal(p.shape), np.float32))
+        optimizer.step()
+        if step == 0:
+            first = optimizer._together[0]
+    assert optimizer._together[0] is first
+    assert first.empty == (shapes != SHAPES)
+
+
 def test_state_can_be_saved_and_loaded(tmp_path):
     """The views in the state are written as the tensors that they are, and read back."""
     params = _parameters()
