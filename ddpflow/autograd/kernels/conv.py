@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpflow.autograd.kernels.conv_depth import deep_forward, deep_weight_gradient
+from ddpflow.autograd.kernels.conv3d import forward_3d, weight_gradient_3d
 from ddpflow.autograd.kernels.conv_flat import flat_forward, flat_weight_gradient
 
 __all__ = ["Plan", "forward", "input_gradient", "weight_gradient", "windows"]
@@ -96,7 +96,7 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, plan: Plan, out_size: tuple[int,
             return flat_forward(x[:, :, None], w[:, :, None], bias, plan.wider(), (1, *out_size))[:, :, 0]
         if len(out_size) == 2:
             return flat_forward(x, w, bias, plan, out_size)
-        return deep_forward(x, w, bias, plan, out_size)
+        return forward_3d(x, w, bias, plan, out_size)
     padded = _padded(xp, x, plan)
     places = [window for _, window in windows(w.shape[2:], out_size, plan.stride, plan.dilation)]
     weights = _by_place(w, plan.groups)
@@ -181,7 +181,7 @@ def weight_gradient(xp: Any, x: Any, g: Any, kernel: tuple[int, ...], plan: Plan
             return flat_weight_gradient(x[:, :, None], g[:, :, None], (1, *kernel), plan.wider())[:, :, 0]
         if len(kernel) == 2:
             return flat_weight_gradient(x, g, kernel, plan)
-        return deep_weight_gradient(x, g, kernel, plan)
+        return weight_gradient_3d(x, g, kernel, plan)
     out_size, groups = g.shape[2:], plan.groups
     ins, outs = x.shape[1] // groups, g.shape[1]
     places = [window for _, window in windows(kernel, out_size, plan.stride, plan.dilation)]

@@ -11,12 +11,12 @@ import numpy as np
 
 from ddpflow.autograd.kernels.conv_flat import flat_forward, flat_weight_gradient
 
-__all__ = ["deep_forward", "deep_weight_gradient"]
+__all__ = ["forward_3d", "weight_gradient_3d"]
 
 CHUNK = 1024 * 1024  # elements of the planes side by side at a time
 
 
-def deep_forward(x: Any, w: Any, bias: Any, plan: Any, out_size: tuple[int, ...]) -> Any:
+def forward_3d(x: Any, w: Any, bias: Any, plan: Any, out_size: tuple[int, ...]) -> Any:
     """The convolution of ``(N, C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``, plus a bias for each output."""
     out = np.empty((len(x), len(w), *out_size), x.dtype)
     taps = w.reshape(len(w), -1, *w.shape[3:])
@@ -26,8 +26,8 @@ def deep_forward(x: Any, w: Any, bias: Any, plan: Any, out_size: tuple[int, ...]
     return out
 
 
-def deep_weight_gradient(x: Any, g: Any, kernel: tuple[int, ...], plan: Any) -> Any:
-    """The adjoint of `deep_forward` in the weight, of kernel shape ``kernel``."""
+def weight_gradient_3d(x: Any, g: Any, kernel: tuple[int, ...], plan: Any) -> Any:
+    """The adjoint of `forward_3d` in the weight, of kernel shape ``kernel``."""
     outs, depth, size = g.shape[1], g.shape[2], g.shape[3:]
     w = np.zeros((outs, x.shape[1] // plan.groups * kernel[0], *kernel[1:]), x.dtype)
     for part, images in _images(x, kernel[0], plan, depth):

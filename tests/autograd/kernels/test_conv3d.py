@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from ddpflow.autograd.kernels import conv, conv_depth
+from ddpflow.autograd.kernels import conv, conv3d
 from ddpflow.autograd.kernels.conv import Plan
 
 OTHER = types.SimpleNamespace(**vars(np))  # the same functions, in a namespace for which there is no kernel
@@ -23,11 +23,11 @@ CASES = [  # channels, size, outputs, kernel, plan
 def test_equals_the_general_way(rng, monkeypatch, case, chunk):
     """The product and the weight's gradient, one sample at a time, some with a rest, and all at once."""
     channels, size, outs, kernel, plan = case
-    monkeypatch.setattr(conv_depth, "CHUNK", chunk)
+    monkeypatch.setattr(conv3d, "CHUNK", chunk)
     x, w = rng.standard_normal((3, channels, *size)), rng.standard_normal((outs, channels // plan.groups, *kernel))
     bias, out = rng.standard_normal(outs), plan.output_size(size, kernel)
-    found = conv_depth.deep_forward(x, w, bias, plan, out)
+    found = conv3d.forward_3d(x, w, bias, plan, out)
     np.testing.assert_allclose(found, conv.forward(OTHER, x, w, bias, plan, out), rtol=1e-9, atol=1e-10)
     g = rng.standard_normal(found.shape)
-    weights = conv_depth.deep_weight_gradient(x, g, kernel, plan)
+    weights = conv3d.weight_gradient_3d(x, g, kernel, plan)
     np.testing.assert_allclose(weights, conv.weight_gradient(OTHER, x, g, kernel, plan), rtol=1e-9, atol=1e-10)
